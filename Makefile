@@ -1,0 +1,36 @@
+# Every target sets up what it needs: on a fresh machine with Python and pip only, `make test` is enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP) ## create .venv and install Stoker by the pinned versions
+
+# torch comes first and alone: a pinned version lets pip take a CPU build wherever it is offered one.
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: setup ## make a small data set, pack it, verify it, show its statistics
+	$(BIN)/stoker demo --out build/demo
+
+lint: setup ## ruff and mypy --strict, package and tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint ## everything that must pass before a change lands
+	$(BIN)/python -m pytest
+
+bench: setup ## rerun the benchmarks; results land in benchmarks/results
+	$(BIN)/python benchmarks/packing.py
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

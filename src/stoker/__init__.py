@@ -1,0 +1,33 @@
+"""Stoker keeps the accelerator fed.
+
+Names are imported when they are first used, so that ``import stoker`` is light: no torch, no HDF5.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stoker.store import Store as Store
+    from stoker.store import open_store as open  # noqa: A004 - stoker.open reads as it should
+    from stoker.store import pack as pack
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Store": ("stoker.store", "Store"),
+    "open": ("stoker.store", "open_store"),
+    "pack": ("stoker.store", "pack"),
+}
+
+__all__ = ["Store", "__version__", "open", "pack"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'stoker' has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    return getattr(importlib.import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,79 @@
+"""The command's frame: its commands, its exit codes, and what a user's mistake looks like.
+
+Exit codes: 0 fine, 1 problems found (bad samples, a damaged store), 2 wrong use or bad input.
+"""
+
+import logging
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+import stoker
+from stoker.cli import _demo, _store
+from stoker.errors import StokerError
+
+PROBLEMS, WRONG_USE = 1, 2
+
+app = typer.Typer(
+    name="stoker",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Stoker keeps the accelerator fed: pack data once, verify it, load it at memory speed.",
+)
+_store.register(app)
+_demo.register(app)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"stoker {stoker.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    pass
+
+
+def main() -> NoReturn:
+    """Run the command and exit."""
+    debug = "--debug" in sys.argv[1:]
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        app(arguments, prog_name="stoker", standalone_mode=True)
+    except StokerError as error:
+        if debug:
+            raise
+        _complain(str(error))
+        sys.exit(WRONG_USE)
+    except KeyboardInterrupt:
+        _complain("interrupted; what was finished is kept")
+        sys.exit(128 + signal.SIGINT)
+    except BrokenPipeError:  # the reader of our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+    sys.exit(0)
+
+
+def _complain(message: str) -> None:
+    Console(stderr=True, soft_wrap=True).print("[bold red]error:[/]", end=" ", highlight=False)
+    Console(stderr=True, soft_wrap=True).print(message, markup=False, highlight=False)
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signal's signature
+    sys.exit(128 + number)  # unwinds, so that workers publish what they have

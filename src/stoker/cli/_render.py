@@ -1,0 +1,174 @@
+"""How results look on a terminal, and the same as plain data for ``--json``."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from stoker.store import Report, Store
+from stoker.store._store import describe_field
+
+_MAX_ROWS = 20
+
+
+def size(num_bytes: int) -> str:
+    """Bytes as a person reads them."""
+    amount = float(num_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def packed(console: Console, store: Store, report: dict[str, Any]) -> None:
+    """What a packing run did."""
+    console.print(
+        f"[bold]{store.path}[/]: {report['num_samples']} samples, {size(report['num_bytes'])} "
+        f"({report['num_packed']} packed, {report['num_kept']} kept, "
+        f"{report['num_dropped']} dropped) in {report['seconds']:.1f} s",
+        highlight=False,
+    )
+    if report["skipped"]:
+        table = _table("skipped sample", "why")
+        for bad in report["skipped"][:_MAX_ROWS]:
+            table.add_row(bad["key"], bad["why"])
+        console.print(table)
+        _rest(console, len(report["skipped"]), "statistics.json")
+
+
+def verified(console: Console, path: Path, report: Report) -> None:
+    """What verifying found."""
+    speed = f"{size(report.num_bytes)} in {report.seconds:.2f} s, {report.gb_per_s:.2f} GB/s"
+    if report.ok:
+        console.print(
+            f"[bold green]ok[/] {path}: {report.num_samples} samples, every byte as published ({speed})",
+            highlight=False,
+        )
+        return
+    num_samples = len({key for key, _, _ in report.bad})
+    console.print(
+        f"[bold red]damaged[/] {path}: {num_samples} bad samples in {len(report.files)} bad files ({speed})",
+        highlight=False,
+    )
+    for name, why in report.files[:_MAX_ROWS]:
+        console.print(f"  {name}: {why}", markup=False, highlight=False)
+    if report.bad:
+        table = _table("sample", "field", "why")
+        for row in report.bad[:_MAX_ROWS]:
+            table.add_row(*row)
+        console.print(table)
+        _rest(console, len(report.bad), "--json")
+    console.print(f"mend it: stoker repair {path} --from SOURCE", markup=False, highlight=False)
+
+
+def report_data(report: Report) -> dict[str, Any]:
+    """A verification as plain data."""
+    return {
+        "schema_version": 1,
+        "ok": report.ok,
+        "num_samples": report.num_samples,
+        "num_bytes": report.num_bytes,
+        "seconds": report.seconds,
+        "gb_per_s": report.gb_per_s,
+        "bad": [{"key": key, "field": field, "why": why} for key, field, why in report.bad],
+        "files": [{"file": name, "why": why} for name, why in report.files],
+    }
+
+
+def info(console: Console, store: Store) -> None:
+    """What a store holds."""
+    data = info_data(store)
+    table = Table(show_header=False, box=None, pad_edge=False)
+    rows = {
+        "samples": f"{data['num_samples']:,}",
+        "size": f"{size(data['num_bytes'])} in {data['num_shards']} shards",
+        "compression": data["compression"],
+        "transform": data["transform"],
+        "splits": ", ".join(f"{name} {count:,}" for name, count in data["splits"].items()) or "none",
+        "packed": f"{data['created']} by Stoker {data['stoker_version']}",
+        "digest": data["content_digest"],
+    }
+    for name, value in rows.items():
+        table.add_row(f"[bold]{name}[/]", value)
+    console.print(f"[bold]{store.path}[/]", highlight=False)
+    console.print(table, highlight=False)
+    fields = _table("field", "type", "classes")
+    for name, kind in data["fields"].items():
+        fields.add_row(name, kind, ", ".join(store.classes.get(name, ())))
+    console.print(fields)
+
+
+def info_data(store: Store) -> dict[str, Any]:
+    """What a store holds, as plain data."""
+    manifest = store.manifest
+    return {
+        "schema_version": 1,
+        "path": str(store.path),
+        "num_samples": manifest.num_samples,
+        "num_bytes": manifest.num_bytes,
+        "num_shards": len(manifest.shards),
+        "compression": manifest.compression,
+        "transform": manifest.transform.name,
+        "splits": store.splits,
+        "created": manifest.created,
+        "stoker_version": manifest.stoker_version,
+        "content_digest": manifest.content_digest,
+        "fields": {name: describe_field(field) for name, field in store.fields.items()},
+        "classes": {name: list(names) for name, names in store.classes.items()},
+    }
+
+
+def stats(console: Console, store: Store) -> None:
+    """Statistics of every field and channel."""
+    table = _table("field", "channel", "count", "mean", "std", "min", "max", "not finite")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, entry in store.stats.items():
+        num_channels = len(entry.count)
+        for c in range(num_channels):
+            numbers = (entry.mean[c], entry.std[c], entry.min[c], entry.max[c])
+            table.add_row(
+                name,
+                str(c) if num_channels > 1 else "",
+                f"{entry.count[c]:,}",
+                *(f"{number:.6g}" for number in numbers),
+                f"{entry.num_nonfinite[c]:,}",
+            )
+    console.print(table)
+    for field, counts in _class_counts(store).items():
+        classes = _table(f"class of {field}", "samples")
+        classes.columns[1].justify = "right"
+        for name, count in counts.items():
+            classes.add_row(name, f"{count:,}")
+        console.print(classes)
+
+
+def stats_data(store: Store) -> dict[str, Any]:
+    """Statistics as plain data."""
+    return {
+        "schema_version": 1,
+        "num_samples": len(store),
+        "fields": {name: entry.model_dump(mode="json") for name, entry in store.stats.items()},
+        "classes": _class_counts(store),
+    }
+
+
+def _table(*headers: str) -> Table:
+    return Table(*headers, box=box.SIMPLE, pad_edge=False)
+
+
+def _class_counts(store: Store) -> dict[str, dict[str, int]]:
+    counts = {}
+    for field, names in store.classes.items():
+        found = np.bincount(np.asarray(store.column(field), np.int64), minlength=len(names))
+        counts[field] = dict(zip(names, found.tolist(), strict=False))
+    return counts
+
+
+def _rest(console: Console, count: int, where: str) -> None:
+    if count > _MAX_ROWS:
+        console.print(f"… and {count - _MAX_ROWS} more: see {where}", highlight=False)

@@ -1,0 +1,99 @@
+"""Every error that Stoker raises for a user's mistake, a bad file or a broken machine.
+
+Each says the rule, the value received and the remedy, and each is also the builtin type that fits
+it, so that callers who know nothing of Stoker can still catch it.
+
+    StokerError
+    ├── UsageError (ValueError)            an argument or option that cannot be
+    │   └── ConfigError                    a setting in a file or in --set that cannot be
+    ├── MissingExtraError (ImportError)    a format whose library is an optional extra
+    ├── SourceError (ValueError)           the raw data cannot be packed
+    │   ├── BadSampleError                 one sample cannot; it carries the sample's key
+    │   │   └── SchemaError (TypeError)    its fields differ from those of the other samples
+    │   └── TransformIdentityError         a transform that cannot be told from another
+    ├── WorkerDiedError (RuntimeError)     a worker process was killed from outside
+    └── StoreError (OSError)               the packed data cannot be used
+        ├── StoreNotFoundError (FileNotFoundError)
+        ├── StoreBusyError (BlockingIOError)   another process is writing it
+        ├── StoreMismatchError                 it was packed with another transform or setting
+        ├── StoreWriteError                    disk full, read-only, no permission
+        └── DamagedStoreError                  its bytes are not those that were published
+            └── UnsafeStoreError               a file that no packer of ours would have written
+"""
+
+
+class StokerError(Exception):
+    """The root of every error that Stoker raises on purpose."""
+
+
+class UsageError(StokerError, ValueError):
+    """An argument or option that cannot be."""
+
+
+class ConfigError(UsageError):
+    """A setting, in a file or on the command line, that cannot be."""
+
+
+class MissingExtraError(StokerError, ImportError):
+    """A format whose library is not installed; names the extra that brings it."""
+
+    def __init__(self, what: str, *, extra: str, library: str) -> None:
+        super().__init__(
+            f"{what} needs the library {library!r}, which is not installed: pip install 'stoker[{extra}]'"
+        )
+
+
+class SourceError(StokerError, ValueError):
+    """The raw data cannot be packed."""
+
+
+class BadSampleError(SourceError):
+    """One sample cannot be packed."""
+
+    def __init__(self, key: str, why: str) -> None:
+        super().__init__(f"sample {key!r}: {why}")
+        self.key = key
+        self.why = why
+
+    def __reduce__(self) -> tuple[type["BadSampleError"], tuple[str, str]]:
+        return type(self), (self.key, self.why)
+
+
+class SchemaError(BadSampleError, TypeError):
+    """A sample whose fields differ in name, type or rank from those of the other samples."""
+
+
+class TransformIdentityError(SourceError):
+    """A transform whose parameters cannot be compared between two runs."""
+
+
+class WorkerDiedError(StokerError, RuntimeError):
+    """A worker process was killed from outside."""
+
+
+class StoreError(StokerError, OSError):
+    """The packed data cannot be used."""
+
+
+class StoreNotFoundError(StoreError, FileNotFoundError):
+    """There is no (complete) store at that path."""
+
+
+class StoreBusyError(StoreError, BlockingIOError):
+    """Another process is writing the store."""
+
+
+class StoreMismatchError(StoreError):
+    """The store was packed with another transform or setting than the one asked for now."""
+
+
+class StoreWriteError(StoreError):
+    """The store cannot be written: disk full, read-only, no permission."""
+
+
+class DamagedStoreError(StoreError):
+    """The store's bytes are not those that were published."""
+
+
+class UnsafeStoreError(DamagedStoreError):
+    """A store that no packer of ours would have written; nothing of it was mapped or allocated."""

@@ -1,0 +1,118 @@
+"""Builds a shard: samples go in one by one, one immutable file comes out."""
+
+from array import array
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stoker.store._checksums import as_bytes, checksum
+from stoker.store._codec import Compression
+from stoker.store._durable import write_file
+from stoker.store._image import Image
+from stoker.store._manifest import FieldSpec, FileEntry, shard_path
+from stoker.store._moments import Moments, merge
+from stoker.store._samples import Array, FieldType, Sample
+from stoker.store._shard import ShardMeta, common_shape
+from stoker.store._strings import Strings
+
+
+class ShardBuilder:
+    """Collects samples (copied at once, so that a source may reuse its buffers) for one shard."""
+
+    def __init__(self, types: Mapping[str, FieldType], channel_axis: Mapping[str, int | None]) -> None:
+        self.num_bytes = 0
+        self._types = dict(types)
+        self._channel_axis = channel_axis
+        self._keys: list[str] = []
+        self._fingerprints = bytearray()
+        self._checksums = array("Q")
+        self._values = {name: bytearray() for name in types}
+        self._shapes: dict[str, list[tuple[int, ...]]] = {name: [] for name in types}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def fingerprints(self) -> NDArray[np.uint64]:
+        """Those of the samples so far, [N, 2]."""
+        return np.frombuffer(bytes(self._fingerprints), np.uint64).reshape(-1, 2)
+
+    def add(self, key: str, fingerprint: bytes, sample: Sample) -> None:
+        """Append one sample, whose fields must be of the builder's types."""
+        for name in self._types:
+            value = sample[name]
+            if isinstance(value, str):
+                data: bytes | memoryview = value.encode()
+                shape: tuple[int, ...] = (len(data),)
+            else:
+                data, shape = as_bytes(value), value.shape
+            self._values[name] += data
+            self._shapes[name].append(shape)
+            self._checksums.append(checksum(value))
+            self.num_bytes += len(data)
+        self._keys.append(key)
+        self._fingerprints += fingerprint
+
+    def publish(self, root: Path, transform: str, compression: Compression) -> FileEntry:
+        """Write the shard, whole and forced to disk, under its digest."""
+        datasets: dict[str, Array] = {}
+        specs, moments = [], {}
+        for name, kind in self._types.items():
+            shapes = self._shapes[name]
+            spec = FieldSpec(
+                name=name,
+                kind=kind.kind,
+                dtype=kind.dtype,
+                shape=common_shape(shapes) if kind.kind == "array" else (),
+                channel_axis=self._axis(name),
+            )
+            specs.append(spec)
+            if kind.kind == "string":
+                values = np.frombuffer(self._values[name], np.uint8)
+                datasets |= _ragged(name, values, shapes)
+                continue
+            values = np.frombuffer(self._values[name], kind.dtype)
+            if spec.ragged:
+                datasets |= _ragged(name, values, shapes)
+                datasets[f"fields/{name}/shapes"] = np.array(shapes, np.int64)
+            else:
+                datasets[f"fields/{name}"] = values.reshape(len(shapes), *shapes[0])
+            if np.dtype(kind.dtype).kind != "c":
+                moments[name] = _moments(values, shapes, spec)
+        keys = Strings.of(self._keys)
+        datasets |= {
+            "index/keys/values": keys.values,
+            "index/keys/offsets": keys.offsets,
+            "index/fingerprints": self.fingerprints,
+            "index/checksums": np.array(self._checksums, np.uint64).reshape(len(self), -1),
+            "meta": ShardMeta(transform, compression, tuple(specs), moments).to_array(),
+        }
+        image = Image(datasets, compression)
+        write_file(shard_path(root, image.digest), image.pieces())
+        return FileEntry(digest=image.digest, num_bytes=image.num_bytes, num_samples=len(self))
+
+    def _axis(self, name: str) -> int | None:
+        """The declared channel axis; by convention the first of two or more (PyTorch's layout)."""
+        kind = self._types[name]
+        default = 0 if kind.kind == "array" and kind.ndim >= 2 else None
+        axis = self._channel_axis.get(name, default)
+        return axis if axis is None or axis < kind.ndim else None
+
+
+def _ragged(name: str, values: Array, shapes: list[tuple[int, ...]]) -> dict[str, Array]:
+    offsets = np.zeros(len(shapes) + 1, np.int64)
+    np.cumsum([int(np.prod(shape)) for shape in shapes], out=offsets[1:])
+    return {f"fields/{name}/values": values, f"fields/{name}/offsets": offsets}
+
+
+def _moments(values: Array, shapes: list[tuple[int, ...]], spec: FieldSpec) -> Moments:
+    if not spec.ragged:
+        return Moments.of(values.reshape(len(shapes), *shapes[0]), spec.channel_axis)
+    parts, start = [], 0
+    for shape in shapes:
+        stop = start + int(np.prod(shape))
+        parts.append(Moments.of(values[start:stop].reshape(1, *shape), spec.channel_axis))
+        start = stop
+    return merge(parts)

@@ -1,0 +1,67 @@
+"""A read-only sequence of strings in two arrays instead of a million Python objects.
+
+Keys, paths and string fields live in this form on disk (``values`` + ``offsets``) and in memory:
+8 bytes a string beyond its text, nothing for the garbage collector to visit, nothing for a forked
+worker to copy by touching reference counts.
+"""
+
+import itertools
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BLOCK = 65536  # strings cut at a time
+
+
+class Strings(Sequence[str]):
+    """Strings as UTF-8 ``values`` (uint8 [total]) cut at ``offsets`` (int64 [N + 1])."""
+
+    def __init__(self, values: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
+        self.values = values
+        self.offsets = offsets
+
+    @classmethod
+    def of(cls, strings: Iterable[str]) -> "Strings":
+        """The table of the given strings."""
+        values, offsets = bytearray(), array("q", [0])
+        for string in strings:
+            values += string.encode()
+            offsets.append(len(values))
+        return cls(np.frombuffer(values, np.uint8), np.frombuffer(offsets, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, item: int) -> str: ...
+    @overload
+    def __getitem__(self, item: slice) -> list[str]: ...
+    def __getitem__(self, item: int | slice) -> str | list[str]:
+        if isinstance(item, slice):
+            return [self[i] for i in range(*item.indices(len(self)))]
+        count = len(self)
+        i = item + count if item < 0 else item
+        if not 0 <= i < count:
+            raise IndexError(f"string number {item} of {count}")
+        return self.values[self.offsets[i] : self.offsets[i + 1]].tobytes().decode()
+
+    def __iter__(self) -> Iterator[str]:
+        return (text.decode() for text in self.encoded())
+
+    def encoded(self) -> Iterator[bytes]:
+        """Every string as UTF-8."""
+        for first in range(0, len(self), _BLOCK):
+            offsets = self.offsets[first : first + _BLOCK + 1].tolist()
+            text = self.values[offsets[0] : offsets[-1]].tobytes()
+            for start, stop in itertools.pairwise(offsets):
+                yield text[start - offsets[0] : stop - offsets[0]]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Strings):
+            return NotImplemented
+        return np.array_equal(self.offsets, other.offsets) and np.array_equal(self.values, other.values)
+
+    __hash__ = None  # type: ignore[assignment]  # compares by content, like the arrays in it

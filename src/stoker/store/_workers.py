@@ -1,0 +1,370 @@
+"""Packing processes: each reads, transforms and collects samples, and publishes its own shards.
+
+Only numbers travel between processes: which samples to do, which were done, which shards appeared.
+A worker dies with its parent and leaves at most one unfinished shard, which nobody sees.
+"""
+
+import contextlib
+import ctypes
+import multiprocessing as mp
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stoker.errors import BadSampleError, StokerError, WorkerDiedError
+from stoker.store._codec import Compression
+from stoker.store._feed import Feed
+from stoker.store._manifest import FileEntry
+from stoker.store._samples import FieldType, check_types, field_types
+from stoker.store._shard_builder import ShardBuilder
+
+_FLUSH_S = 30.0  # a slow transform loses at most this much work to a kill
+_BATCH_S = 0.2  # how long a worker is busy with one batch: short tails, little traffic
+_MAX_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every worker needs to know."""
+
+    feed: Feed
+    root: Path
+    transform: str
+    compression: Compression
+    channel_axis: Mapping[str, int | None]
+    skip_bad: bool
+    shard_bytes: int
+
+
+@dataclass(frozen=True)
+class NewShard:
+    """A published shard: row ``r`` is the source's sample ``samples[r]``."""
+
+    entry: FileEntry
+    samples: NDArray[np.int64]
+    fingerprints: NDArray[np.uint64]
+
+
+@dataclass
+class Done:
+    """What came of one batch."""
+
+    num_samples: int = 0
+    num_bytes: int = 0
+    kept: list[int] = field(default_factory=list)  # known already, by content
+    skipped: list[tuple[int, str, str]] = field(default_factory=list)  # sample, key, why
+    shards: list[NewShard] = field(default_factory=list)
+    types: dict[str, FieldType] | None = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """Samples to pack; ``known`` holds fingerprints of what is packed already (0, 0: nothing)."""
+
+    samples: NDArray[np.int64]
+    known: NDArray[np.uint64] | None
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def slice(self, start: int, stop: int) -> "Work":
+        """A part of the work."""
+        known = None if self.known is None else self.known[start:stop]
+        return Work(self.samples[start:stop], known)
+
+
+class Worker:
+    """Packs batches into shards; the same code runs in a process or in place."""
+
+    def __init__(self, job: Job, types: Mapping[str, FieldType] | None) -> None:
+        self.types = types
+        self._job = job
+        self._builder: ShardBuilder | None = None
+        self._samples: list[int] = []
+        self._since = time.monotonic()
+
+    def pack(self, work: Work, stopped: Callable[[], bool] = lambda: False) -> Done:
+        """Do the batch; a full shard is published on the way."""
+        done = Done()
+        for position, i in enumerate(work.samples.tolist()):
+            if stopped():
+                break
+            known = None if work.known is None else work.known[position].tobytes()
+            try:
+                self._pack_one(i, known, done)
+            except BadSampleError as error:
+                if not self._job.skip_bad:
+                    raise
+                done.skipped.append((i, error.key, error.why))
+            done.num_samples += 1
+        done.types = None if self.types is None else dict(self.types)
+        return done
+
+    def flush(self, done: Done) -> None:
+        """Publish what was collected."""
+        if self._builder is None:
+            return
+        builder, samples = self._builder, np.array(self._samples, np.int64)
+        self._builder, self._samples = None, []
+        entry = builder.publish(self._job.root, self._job.transform, self._job.compression)
+        done.shards.append(NewShard(entry, samples, builder.fingerprints))
+
+    def _pack_one(self, i: int, known: bytes | None, done: Done) -> None:
+        key = self._job.feed.key(i)
+        fingerprint, sample = self._job.feed.read(i, key, known)
+        if sample is None:
+            done.kept.append(i)
+            return
+        if self.types is None:
+            self.types = field_types(sample)
+        check_types(sample, self.types, key)
+        if self._builder is None:
+            self._builder = ShardBuilder(self.types, self._job.channel_axis)
+            self._since = time.monotonic()
+        before = self._builder.num_bytes
+        self._builder.add(key, fingerprint, sample)
+        self._samples.append(i)
+        done.num_bytes += self._builder.num_bytes - before
+        slow = time.monotonic() - self._since > _FLUSH_S
+        if slow or self._builder.num_bytes >= self._job.shard_bytes:
+            self.flush(done)
+
+
+def run_in_place(
+    job: Job, work: Work, types: Mapping[str, FieldType] | None, batch_size: int | None
+) -> Iterator[Done]:
+    """Do the work in this process."""
+    worker = Worker(job, types)
+    step = batch_size or 16
+    try:
+        for start in range(0, len(work), step):
+            yield worker.pack(work.slice(start, start + step))
+    finally:
+        last = Done()
+        worker.flush(last)
+    yield last
+
+
+def run_in_processes(
+    job: Job,
+    work: Work,
+    types: Mapping[str, FieldType] | None,
+    *,
+    num_workers: int,
+    batch_size: int | None,
+    lock_descriptor: int,
+) -> Iterator[Done]:
+    """Do the work in forked processes; yields what each batch brought, in no particular order.
+
+    Closing the iterator early (an exception, Ctrl-C) makes every worker publish what it has before
+    it ends, so that little is lost.
+
+    Raises:
+        WorkerDiedError: a worker was killed; what others published stays.
+    """
+    pool = _Pool(job, work, types, num_workers, batch_size, lock_descriptor)
+    try:
+        yield from pool.run()
+    finally:
+        pool.close()
+
+
+class _Pool:
+    def __init__(
+        self,
+        job: Job,
+        work: Work,
+        types: Mapping[str, FieldType] | None,
+        num_workers: int,
+        batch_size: int | None,
+        lock_descriptor: int,
+    ) -> None:
+        context = mp.get_context("fork")
+        self._work = work
+        self._next = 0
+        self._types = types
+        self._batch_size = batch_size
+        self._seconds_per_sample = _BATCH_S
+        self._stop = context.RawValue(ctypes.c_bool)
+        self._workers: dict[Connection, Any] = {}
+        self._sent: dict[Connection, float] = {}
+        for _ in range(min(num_workers, len(work))):
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=_main,
+                args=(
+                    theirs,
+                    [*self._workers, ours],
+                    job,
+                    self._stop,
+                    lock_descriptor,
+                    os.getpid(),
+                ),
+                daemon=True,
+            )
+            process.start()
+            theirs.close()
+            self._workers[ours] = process
+
+    def run(self) -> Iterator[Done]:
+        # the first sample tells all workers which fields to expect
+        waiting = list(self._workers)
+        first = waiting.pop(0)
+        self._send(first)
+        if self._types is not None:
+            self._start(waiting)
+        running = set(self._workers)
+        while running:
+            done = None
+            for connection in self._ready(running):
+                done = self._receive(connection)
+                if self._types is None and done.types is not None:
+                    self._types = done.types
+                if self._types is not None:
+                    self._start(waiting)
+                if connection in self._sent:
+                    self._adapt(connection, done)
+                    self._send(connection)
+                else:  # it was told that there is no more
+                    running.discard(connection)
+                    self._workers.pop(connection).join()
+                    connection.close()
+                yield done
+
+    def close(self) -> None:
+        """Stop every worker that is left; each publishes what it has, unless it is interrupted."""
+        self._stop.value = True
+        try:
+            for connection, process in self._workers.items():
+                with contextlib.suppress(OSError):
+                    connection.send(None)
+                process.join()
+        finally:
+            for connection, process in self._workers.items():
+                process.kill()
+                process.join()
+                connection.close()
+            self._workers.clear()
+
+    def _start(self, waiting: list[Connection]) -> None:
+        while waiting:
+            self._send(waiting.pop())
+
+    def _send(self, connection: Connection) -> None:
+        if self._next >= len(self._work):
+            self._sent.pop(connection, None)
+            self._deliver(connection, None)
+            return
+        size = self._batch_size or self._fitting_size()
+        batch = self._work.slice(self._next, self._next + size)
+        self._next += len(batch)
+        self._sent[connection] = time.monotonic()
+        self._deliver(connection, (batch, self._types))
+
+    def _deliver(self, connection: Connection, message: object) -> None:
+        try:
+            connection.send(message)
+        except OSError as error:
+            raise self._death(connection) from error
+
+    def _fitting_size(self) -> int:
+        """As many samples as fill ``_BATCH_S``, fewer towards the end: all finish together."""
+        share = (len(self._work) - self._next) // (2 * max(1, len(self._workers)))
+        return max(1, min(int(_BATCH_S / self._seconds_per_sample), share, _MAX_BATCH))
+
+    def _adapt(self, connection: Connection, done: Done) -> None:
+        elapsed = time.monotonic() - self._sent[connection]
+        latest = elapsed / max(1, done.num_samples)
+        self._seconds_per_sample = max(1e-6, (self._seconds_per_sample + latest) / 2)
+
+    def _ready(self, running: set[Connection]) -> list[Connection]:
+        sentinels = {self._workers[connection].sentinel: connection for connection in running}
+        ready = wait([*running, *sentinels])
+        connections = {sentinels.get(item, item) for item in ready}
+        return [connection for connection in running if connection in connections]
+
+    def _receive(self, connection: Connection) -> Done:
+        try:
+            message = connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._death(connection) from error
+        if isinstance(message, Done):
+            return message
+        raised, trace = message
+        raised.add_note(trace)
+        raise raised
+
+    def _death(self, connection: Connection) -> WorkerDiedError:
+        process = self._workers[connection]
+        process.join()
+        code = process.exitcode
+        how = f"killed by signal {-code}" if code and code < 0 else f"ended with exit code {code}"
+        hint = " (out of memory? use fewer workers)" if code == -signal.SIGKILL else ""
+        return WorkerDiedError(
+            f"packing worker {process.pid} was {how}{hint}; run again: finished shards are kept"
+        )
+
+
+def _main(
+    connection: Connection,
+    inherited: list[Connection],
+    job: Job,
+    stop: Any,
+    lock_descriptor: int,
+    parent: int,
+) -> None:
+    """A worker process: batches in, reports out, until told that there is no more."""
+    os.close(lock_descriptor)
+    for other in inherited:  # else a dead parent's pipe would never read as closed
+        other.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group: the parent acts
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _die_with(parent)
+    _one_thread()
+    worker = Worker(job, None)
+    try:
+        while (message := connection.recv()) is not None:
+            batch, types = message
+            worker.types = worker.types if types is None else types
+            connection.send(worker.pack(batch, lambda: bool(stop.value)))
+        last = Done()
+        worker.flush(last)
+        connection.send(last)
+    except (EOFError, BrokenPipeError):
+        return
+    except StokerError as error:
+        trace = "".join(traceback.format_exception(error))
+        with contextlib.suppress(StokerError):
+            worker.flush(Done())
+        error.__cause__ = None  # may not be picklable; its text is in the trace
+        connection.send((error, trace))
+
+
+def _die_with(parent: int) -> None:
+    """Let the kernel kill this process when its parent dies, even in the middle of a transform."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _one_thread() -> None:
+    """One thread a worker: with a worker a core, more would only wait for each other."""
+    import threadpoolctl
+
+    threadpoolctl.threadpool_limits(1)
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(1)

@@ -1,0 +1,281 @@
+"""The command line as a user meets it: real processes, exit codes, messages."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import wave
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stoker
+
+Done = subprocess.CompletedProcess[str]
+
+
+def run(*arguments: str | Path, cwd: Path) -> Done:
+    command = [sys.executable, "-m", "stoker", *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+
+
+def write_wav(path: Path, seconds: float, seed: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    signal_ = np.random.default_rng(seed).integers(-9999, 9999, round(seconds * 1000))
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(1000)
+        file.writeframes(signal_.astype("<i2").tobytes())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for kind in ("abnormal", "normal"):
+        for i in range(6):
+            write_wav(tmp_path / "data" / kind / f"{i}.wav", 0.2 + 0.1 * i, i)
+    return tmp_path
+
+
+def packed(folder: Path, *extra: str) -> Done:
+    return run("pack", "data", "a.stoker", "--labels", "folder", *extra, cwd=folder)
+
+
+def test_pack_verify_info_and_stats_agree(folder: Path) -> None:
+    done = packed(folder, "--split", "train=0.5,val=0.5", "--stratify", "y")
+    assert done.returncode == 0, done.stderr
+    assert "a.stoker: 12 samples" in done.stdout
+    assert "(12 packed, 0 kept, 0 dropped)" in done.stdout
+    verified = run("verify", "a.stoker", cwd=folder)
+    assert verified.returncode == 0
+    assert verified.stdout.startswith("ok a.stoker: 12 samples, every byte as published")
+    info = json.loads(run("info", "a.stoker", "--json", cwd=folder).stdout)
+    assert info["fields"] == {"x": "float32[1, ?]", "rate": "int64[]", "y": "int64[]"}
+    assert info["splits"] == {"train": 6, "val": 6}
+    stats = json.loads(run("stats", "a.stoker", "--json", cwd=folder).stdout)
+    assert stats["classes"] == {"y": {"abnormal": 6, "normal": 6}}
+    store = stoker.open(folder / "a.stoker")
+    values = np.concatenate([x.ravel() for x in store.column("x")]).astype(np.float64)
+    assert stats["fields"]["x"]["mean"] == pytest.approx([values.mean()])
+    assert stats["fields"]["x"]["std"] == pytest.approx([values.std()])
+    for command in ("info", "stats"):
+        shown = run(command, "a.stoker", cwd=folder)
+        assert shown.returncode == 0
+        assert "abnormal" in shown.stdout
+
+
+def test_a_second_pack_has_nothing_to_do(folder: Path) -> None:
+    packed(folder)
+    assert "(0 packed, 12 kept, 0 dropped)" in packed(folder).stdout
+
+
+def test_json_output_is_one_object(folder: Path) -> None:
+    report = json.loads(packed(folder, "--json").stdout)
+    assert (report["num_samples"], report["num_packed"], report["skipped"]) == (12, 12, [])
+
+
+def test_a_bad_file_stops_packing_with_its_name_and_exit_code_2(folder: Path) -> None:
+    (folder / "data" / "normal" / "bad.wav").write_bytes(b"RIFF nonsense")
+    done = packed(folder)
+    assert done.returncode == 2
+    assert "normal/bad.wav" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Traceback" in packed(folder, "--debug").stderr
+
+
+def test_skipped_files_are_listed_and_exit_code_is_1(folder: Path) -> None:
+    (folder / "data" / "normal" / "bad.wav").write_bytes(b"RIFF nonsense")
+    done = packed(folder, "--on-error", "skip")
+    assert done.returncode == 1
+    assert "12 samples" in done.stdout
+    assert "normal/bad.wav" in done.stdout
+
+
+def test_damage_is_named_with_exit_code_1_and_repaired(folder: Path) -> None:
+    packed(folder)
+    shard = next((folder / "a.stoker" / "shards").glob("*.h5"))
+    data = bytearray(shard.read_bytes())
+    data[4096 + 100] ^= 1
+    shard.write_bytes(data)
+    done = run("verify", "a.stoker", cwd=folder)
+    assert done.returncode == 1
+    assert done.stdout.startswith("damaged a.stoker: 1 bad samples")
+    report = json.loads(run("verify", "a.stoker", "--json", cwd=folder).stdout)
+    (bad,) = report["bad"]
+    assert bad["field"] == "x"
+    assert bad["key"] in done.stdout
+    mended = run("repair", "a.stoker", "--from", "data", "--labels", "folder", cwd=folder)
+    assert "packed 1 samples again" in mended.stdout, mended.stderr
+    assert run("verify", "a.stoker", "--quick", cwd=folder).returncode == 0
+
+
+def test_compact_tells_what_it_saved(folder: Path) -> None:
+    packed(folder)
+    for i in range(5):
+        write_wav(folder / "data" / "normal" / f"{i}.wav", 0.3, 100 + i)
+    packed(folder)
+    done = run("compact", "a.stoker", cwd=folder)
+    assert done.returncode == 0
+    assert "became 1 of" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pack"], "SOURCE is missing"),
+        (["pack", "data"], "OUT is missing"),
+        (["pack", "dat", "a.stoker"], "there is no file or folder 'dat'"),
+        (["pack", "empty", "a.stoker"], "empty"),
+        (["pack", "data", "a.stoker", "--compression", "zip"], "compression"),
+        (["pack", "data", "a.stoker", "--split", "train"], "--split is NAME=FRACTION"),
+        (["pack", "data", "a.stoker", "--stratify", "y"], "need --split"),
+        (["pack", "data", "a.stoker", "--option", "x"], "KEY=VALUE"),
+        (["pack", "data", "a.stoker", "--num-workers", "-1"], "num_workers"),
+        (["pack", "data", "a.stoker", "--transform", "nowhere:f"], "cannot import 'nowhere'"),
+        (["pack", "data", "a.stoker", "--transform", "json:nothing"], "has no 'nothing'"),
+        (["pack", "json:dumps", "a.stoker"], "must be a path or have __len__"),
+        (["pack", "data", "data"], "holds other files"),
+        (["pack", "--config", "none.yaml"], "none.yaml"),
+        (["verify", "nothing.stoker"], "there is no store at nothing.stoker"),
+        (["verify", "data"], "a folder but not a store"),
+        (["info", "nothing.stoker"], "there is no store"),
+        (["repair", "nothing.stoker", "--from", "data"], "there is no store"),
+        (["compact", "nothing.stoker"], "there is no store"),
+        (["nonsense"], "No such command"),
+        (["verify", "a.stoker", "--wrong"], "No such option"),
+    ],
+)
+def test_wrong_use_says_what_is_wrong_with_exit_code_2(
+    folder: Path, arguments: list[str], message: str
+) -> None:
+    (folder / "empty").mkdir()
+    done = run(*arguments, cwd=folder)
+    assert done.returncode == 2, done
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (folder / "nothing.stoker").exists()
+
+
+def test_settings_come_from_file_then_set_then_flags(folder: Path) -> None:
+    (folder / "scaling.py").write_text(
+        "class Scale:\n"
+        "    def __init__(self, factor):\n"
+        "        self.factor = factor\n"
+        "    def __call__(self, sample):\n"
+        "        return {**sample, 'x': sample['x'] * self.factor}\n"
+    )
+    (folder / "pack.yaml").write_text(
+        "source: data\n"
+        "out: from-config.stoker\n"
+        "options: {labels: folder}\n"
+        "transform: {name: 'scaling:Scale', parameters: {factor: 0}}\n"
+        "compression: lz4\n"
+        "splits: {fractions: {train: 0.75, val: 0.25}, stratify: y}\n"
+    )
+    done = run(
+        "pack",
+        "--config",
+        "pack.yaml",
+        "--set",
+        "compression=zstd",
+        "--num-workers",
+        "1",
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    store = stoker.open(folder / "from-config.stoker")
+    assert store.manifest.compression == "zstd"
+    assert store.manifest.transform.name == "scaling.Scale"
+    assert store.stats["x"].max == (0.0,)
+    assert set(store.splits) == {"train", "val"}
+    wrong = run("pack", "--config", "pack.yaml", "--set", "compresion=zstd", cwd=folder)
+    assert wrong.returncode == 2
+    assert "did you mean 'compression'?" in wrong.stderr
+
+
+def test_a_dataset_object_is_packed_by_name(folder: Path) -> None:
+    (folder / "mine.py").write_text(
+        "import numpy as np\n"
+        "class Numbers:\n"
+        "    def __len__(self): return 7\n"
+        "    def __getitem__(self, i): return np.full(3, i), i % 2\n"
+        "numbers = Numbers()\n"
+    )
+    for spec in ("mine:numbers", "mine:Numbers"):
+        done = run("pack", spec, f"{spec[-7:]}.stoker", cwd=folder)
+        assert done.returncode == 0, done.stderr
+        assert len(stoker.open(folder / f"{spec[-7:]}.stoker")) == 7
+
+
+def test_version_and_help(tmp_path: Path) -> None:
+    assert run("--version", cwd=tmp_path).stdout == f"stoker {stoker.__version__}\n"
+    top = run("--help", cwd=tmp_path)
+    assert top.returncode == 0
+    assert "Examples" in run("pack", "--help", cwd=tmp_path).stdout
+
+
+def test_terminating_a_pack_keeps_what_was_finished(folder: Path) -> None:
+    (folder / "endless.py").write_text(
+        "import os, signal\n"
+        "class Numbers:\n"
+        "    def __len__(self): return 500\n"
+        "    def __getitem__(self, i):\n"
+        "        if i == 100:\n"
+        "            os.kill(os.getppid(), signal.SIGTERM)\n"
+        "        return {'x': float(i)}\n"
+        "    def fingerprint(self, i): return 'same'\n"
+    )
+    done = run("pack", "endless:Numbers", "b.stoker", "--num-workers", "1", cwd=folder)
+    assert done.returncode == 128 + signal.SIGTERM
+    (folder / "endless.py").write_text((folder / "endless.py").read_text().replace("i == 100", "False"))
+    again = json.loads(run("pack", "endless:Numbers", "b.stoker", "--json", cwd=folder).stdout)
+    assert again["num_samples"] == 500
+    assert 0 < again["num_packed"] < 500
+
+
+def test_a_terminal_sees_a_progress_bar(folder: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "stoker", "pack", "data", "a.stoker"]
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm"},
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            shown += part
+    os.close(ours)
+    assert process.returncode == 0
+    assert b"packing" in shown
+    assert b"12/12" in shown
+
+
+def test_the_demo_packs_verifies_and_shows(tmp_path: Path) -> None:
+    done = run("demo", "--out", "demo", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "300 samples, every byte as published" in done.stdout
+    assert "systolic_murmur" in done.stdout
+    again = run("demo", "--out", "demo", cwd=tmp_path)
+    assert again.returncode == 0
+
+
+def test_the_report_of_a_run_is_complete(folder: Path) -> None:
+    packed(folder)
+    report: dict[str, Any] = json.loads((folder / "a.stoker" / "statistics.json").read_text())
+    assert report["schema_version"] == 1
+    assert report["content_digest"] == stoker.open(folder / "a.stoker").content_digest

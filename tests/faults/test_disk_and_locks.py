@@ -1,0 +1,158 @@
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stoker
+from stoker.errors import StoreBusyError, StoreNotFoundError, StoreWriteError, WorkerDiedError
+from stoker.store._lock import exclusive
+from support.datasets import Signals, keys
+
+
+def limited_pack(path: Path, workers: int, limit: int) -> "subprocess.CompletedProcess[str]":
+    """Pack in a process whose files may not grow beyond ``limit`` bytes."""
+    code = (
+        "import sys, stoker\n"
+        "from support.datasets import Signals, keys\n"
+        f"stoker.pack(Signals(keys(400)), {str(path)!r}, workers={workers}, progress=False)\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_full_disk_is_told_and_leaves_no_half_file(workers: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.stoker"
+    done = limited_pack(path, workers, 40_000)
+    assert done.returncode == 1
+    assert "StoreWriteError: cannot write" in done.stderr
+    assert "ulimit -f" in done.stderr
+    assert not list(path.rglob(".writing*"))
+    with pytest.raises(StoreNotFoundError, match="run `stoker pack` again"):
+        stoker.open(path)
+    assert len(stoker.pack(Signals(keys(400)), path, workers=0)) == 400
+
+
+def test_a_real_full_disk_is_told(tmp_path: Path) -> None:
+    mount = tmp_path / "small"
+    mount.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(mount)],
+        check=False,
+        capture_output=True,
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a tmpfs is not permitted here")
+    try:
+        with pytest.raises(StoreWriteError, match="No space left on device; free some space"):
+            stoker.pack(Signals(keys(400)), mount / "a.stoker", workers=0)
+        assert not list(mount.rglob(".writing*"))
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
+
+
+def test_a_read_only_target_is_told(tmp_path: Path) -> None:
+    mount = tmp_path / "fixed"
+    mount.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "ro,size=64k", "tmpfs", str(mount)],
+        check=False,
+        capture_output=True,
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a tmpfs is not permitted here")
+    try:
+        with pytest.raises(StoreWriteError, match="choose another folder"):
+            stoker.pack(Signals(keys(4)), mount / "a.stoker", workers=0)
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
+
+
+def test_a_target_below_a_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreWriteError, match="cannot write"):
+        stoker.pack(Signals(keys(4)), tmp_path / "file" / "a.stoker", workers=0)
+
+
+def test_the_second_packer_is_told_who_holds_the_store(tmp_path: Path) -> None:
+    path = tmp_path / "a.stoker"
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from stoker.store._lock import exclusive\n"
+        f"with exclusive(Path({str(path)!r}), 'pack'):\n"
+        "    print('held', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    stoker.pack(Signals(keys(4)), path, workers=0)
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(StoreBusyError, match=f"`stoker pack`, process {holder.pid} on "):
+            stoker.pack(Signals(keys(5)), path, workers=0)
+        assert len(stoker.open(path)) == 4  # readers do not mind
+        holder.kill()
+        holder.wait()
+    assert len(stoker.pack(Signals(keys(5)), path, workers=0)) == 5
+
+
+def test_a_lock_is_free_again_after_use(tmp_path: Path) -> None:
+    for _ in range(2):
+        with exclusive(tmp_path, "pack"):
+            pass
+
+
+class Deadly(Signals):
+    """The worker that reads sample 17 is killed, as the kernel does when memory runs out."""
+
+    def __getitem__(self, i: int) -> dict[str, object]:
+        if i == 17:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(i)
+
+
+def test_a_killed_worker_is_told_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "a.stoker"
+    with pytest.raises(WorkerDiedError, match=r"killed by signal 9 .*run again"):
+        stoker.pack(Deadly(keys(40)), path, workers=2, shard_bytes=1000)
+    assert stoker.pack(Signals(keys(40)), path, workers=2).verify().ok
+
+
+def test_ctrl_c_keeps_what_was_finished(tmp_path: Path) -> None:
+    path = tmp_path / "a.stoker"
+    code = (
+        "import os, sys, signal, stoker\n"
+        "from support.datasets import Signals, keys\n"
+        "class Interrupting(Signals):\n"
+        "    def __getitem__(self, i):\n"
+        "        if i == 30:\n"
+        "            os.killpg(0, signal.SIGINT)\n"
+        "        return super().__getitem__(i)\n"
+        f"stoker.pack(Interrupting(keys(2000)), {str(path)!r}, workers=2, progress=False)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    assert done.returncode != 0
+    assert "KeyboardInterrupt" in done.stderr
+    source = Signals(keys(2000))
+    store = stoker.pack(source, path, workers=0)
+    assert 0 < len(source.reads) < 2000
+    assert store.verify().ok

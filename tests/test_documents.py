@@ -1,0 +1,66 @@
+"""Every Python block of the README and the docs runs; every link leads somewhere; every command exists."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_python_blocks_run_in_order(path: Path, tmp_path: Path) -> None:
+    for code in blocks(path, "python"):
+        (tmp_path / "block.py").write_text(code)
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "block.py"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
+        assert (path.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_option_that_is_named_exists(path: Path) -> None:
+    from typer.main import get_command
+
+    from stoker.cli._main import app
+
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    for line in re.findall(
+        r"^\s*\$?\s*stoker ((?:[a-z]+) .*?[^\\])$", path.read_text(), re.MULTILINE | re.DOTALL
+    ):
+        name, *words = line.split()
+        assert name in commands, line
+        known = {option for parameter in commands[name].params for option in parameter.opts}
+        assert {word.split("=")[0] for word in words if word.startswith("--")} <= known, line
+
+
+def test_settings_in_the_docs_are_valid() -> None:
+    import yaml
+
+    from stoker.config import resolve
+    from stoker.store._settings import PackSettings
+
+    for text in blocks(ROOT / "docs" / "packing.md", "yaml"):
+        resolve(PackSettings, yaml.safe_load(text))
+
+
+@pytest.mark.parametrize("target", ["setup", "demo", "test", "lint", "bench"])
+def test_the_makefile_has_what_the_documents_promise(target: str) -> None:
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
