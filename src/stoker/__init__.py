@@ -7,6 +7,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from stoker.loader import Loader as Loader
+    from stoker.loader import windows as windows
     from stoker.store import Store as Store
     from stoker.store import open_store as open  # noqa: A004 - stoker.open reads as it should
     from stoker.store import pack as pack
@@ -14,12 +16,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Loader": ("stoker.loader", "Loader"),
     "Store": ("stoker.store", "Store"),
     "open": ("stoker.store", "open_store"),
     "pack": ("stoker.store", "pack"),
+    "windows": ("stoker.loader", "windows"),
 }
 
-__all__ = ["Store", "__version__", "open", "pack"]
+__all__ = ["Loader", "Store", "__version__", "open", "pack", "windows"]
 
 
 def __getattr__(name: str) -> object:

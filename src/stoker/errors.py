@@ -41,6 +41,14 @@ class MissingExtraError(StokerError, ImportError):
         super().__init__(
             f"{what} needs the library {library!r}, which is not installed: pip install 'stoker[{extra}]'"
         )
+        self.what, self.extra, self.library = what, extra, library
+
+    def __reduce__(self) -> tuple[object, tuple[str, str, str]]:
+        return _missing_extra, (self.what, self.extra, self.library)
+
+
+def _missing_extra(what: str, extra: str, library: str) -> MissingExtraError:
+    return MissingExtraError(what, extra=extra, library=library)
 
 
 class SourceError(StokerError, ValueError):

@@ -10,6 +10,7 @@ import wave
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
@@ -100,8 +101,10 @@ def test_skipped_files_are_listed_and_exit_code_is_1(folder: Path) -> None:
 def test_damage_is_named_with_exit_code_1_and_repaired(folder: Path) -> None:
     packed(folder)
     shard = next((folder / "a.stoker" / "shards").glob("*.h5"))
+    with h5py.File(shard) as file:
+        place = file["fields/x/values"].id.get_offset()
     data = bytearray(shard.read_bytes())
-    data[4096 + 100] ^= 1
+    data[place + 100] ^= 1
     shard.write_bytes(data)
     done = run("verify", "a.stoker", cwd=folder)
     assert done.returncode == 1
@@ -128,8 +131,8 @@ def test_compact_tells_what_it_saved(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["pack"], "SOURCE is missing"),
-        (["pack", "data"], "OUT is missing"),
+        (["pack"], "the source is missing"),
+        (["pack", "data"], "OUT, the store, is missing"),
         (["pack", "dat", "a.stoker"], "there is no file or folder 'dat'"),
         (["pack", "empty", "a.stoker"], "empty"),
         (["pack", "data", "a.stoker", "--compression", "zip"], "compression"),
@@ -237,6 +240,63 @@ def test_terminating_a_pack_keeps_what_was_finished(folder: Path) -> None:
     again = json.loads(run("pack", "endless:Numbers", "b.stoker", "--json", cwd=folder).stdout)
     assert again["num_samples"] == 500
     assert 0 < again["num_packed"] < 500
+
+
+def test_ctrl_c_says_that_what_was_finished_is_kept(folder: Path) -> None:
+    (folder / "stopping.py").write_text(
+        "import os, signal\n"
+        "class Numbers:\n"
+        "    def __len__(self): return 500\n"
+        "    def __getitem__(self, i):\n"
+        "        if i == 100:\n"
+        "            os.kill(os.getppid(), signal.SIGINT)\n"
+        "        return {'x': float(i)}\n"
+    )
+    done = run("pack", "stopping:Numbers", "b.stoker", "--num-workers", "1", cwd=folder)
+    assert done.returncode == 128 + signal.SIGINT
+    assert "what was finished is kept" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_names_are_shown_as_they_are(folder: Path) -> None:
+    (folder / "data" / "normal").rename(folder / "data" / "[red]odd[green]")
+    odd = "x [red]y[_red] [bold].stoker"
+    assert run("pack", "data", odd, "--labels", "folder", cwd=folder).returncode == 0
+    for command in ("verify", "info", "stats"):
+        done = run(command, odd, cwd=folder)
+        assert done.returncode == 0, done.stderr
+    assert "[red]odd[green]" in run("stats", odd, cwd=folder).stdout
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("class A:\n    def __init__(self, x): ...\n", "cannot be made"),
+        ("class A(:\n", "cannot import 'broken'"),
+        ("1 / 0\n", "ZeroDivisionError"),
+    ],
+)
+def test_a_module_of_the_users_that_fails_is_told(folder: Path, code: str, message: str) -> None:
+    (folder / "broken.py").write_text(code)
+    done = run("pack", "broken:A", "a.stoker", cwd=folder)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_demo_leaves_a_folder_that_is_not_its_own_alone(folder: Path) -> None:
+    done = run("demo", "--out", "data", cwd=folder)
+    assert done.returncode == 2
+    assert "choose another folder" in done.stderr
+    assert (folder / "data" / "normal" / "0.wav").exists()
+
+
+def test_a_damaged_manifest_is_a_problem_found(folder: Path) -> None:
+    packed(folder)
+    (folder / "a.stoker" / "manifest.json").write_text("{")
+    done = run("verify", "a.stoker", cwd=folder)
+    assert done.returncode == 1
+    assert "is damaged" in done.stdout
 
 
 def test_a_terminal_sees_a_progress_bar(folder: Path) -> None:

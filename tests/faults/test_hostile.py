@@ -1,6 +1,5 @@
 """Files that no packer of ours would write: refused before any of it is mapped or allocated."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,8 @@ import pytest
 import stoker
 from stoker.errors import DamagedStoreError, UnsafeStoreError
 from stoker.store._layout import digest
-from stoker.store._manifest import _CHECKSUM
 from support.datasets import Signals, keys
-
-
-def forge(root: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change the manifest and seal it anew, as an attacker would."""
-    path = root / "manifest.json"
-    data = json.loads(path.read_text())
-    change(data)
-    text = json.dumps({**data, "checksum": "0" * 32}, indent=1).encode()
-    path.write_bytes(_CHECKSUM.sub(f'"checksum": "{digest(text)}"'.encode(), text))
+from support.forging import forge
 
 
 def forge_shard(store: stoker.Store, change: Callable[[Any], None]) -> stoker.Store:

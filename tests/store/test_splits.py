@@ -22,7 +22,7 @@ def test_fractions_are_met_about() -> None:
     names = [f"file-{i}" for i in range(20_000)]
     split = assign_splits(RULE, keys=names, labels=None, groups=None, previous=new(20_000))
     shares = np.bincount(split)[:3] / 20_000
-    np.testing.assert_allclose(shares, [0.7, 0.2, 0.1], atol=0.01)
+    np.testing.assert_allclose(shares, list(RULE.fractions.values()), atol=0.01)
 
 
 @given(st.sets(st.text(), min_size=1, max_size=40), st.sets(st.text(), max_size=40))
@@ -48,7 +48,8 @@ def test_stratified_splits_have_each_class_in_proportion() -> None:
     split = assign_splits(RULE, keys=names, labels=labels, groups=None, previous=new(1000))
     for kind, count in Counter(labels).items():
         here = split[np.array(labels) == kind]
-        np.testing.assert_allclose(np.bincount(here)[:3], count * np.array([0.7, 0.2, 0.1]), atol=1)
+        expected = count * np.array(list(RULE.fractions.values()))
+        np.testing.assert_allclose(np.bincount(here)[:3], expected, atol=1)
 
 
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=60), st.booleans())
@@ -101,3 +102,41 @@ def test_a_field_that_is_no_label_is_refused_by_name(option: str, tmp_path: Path
             splits={"train": 0.5},
             **{option: "x"},  # type: ignore[arg-type]
         )
+
+
+@pytest.mark.parametrize("stratify", [None, "y"])
+def test_the_order_in_which_splits_are_named_moves_nobody(stratify: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "a.stoker"
+    first = stoker.pack(
+        Signals(keys(50)), path, workers=0, splits={"train": 0.8, "val": 0.2}, stratify=stratify
+    )
+    val = {first.split("val").key(i) for i in range(len(first.split("val")))}
+    second = stoker.pack(
+        Signals(keys(51)), path, workers=0, splits={"val": 0.2, "train": 0.8}, stratify=stratify
+    )
+    now = {second.split("val").key(i) for i in range(len(second.split("val")))}
+    assert val == now & set(keys(50))
+
+
+def test_a_run_that_says_nothing_of_splits_keeps_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.stoker"
+    stoker.pack(Signals(keys(50)), path, workers=0, splits={"train": 0.8, "val": 0.2})
+    assert set(stoker.pack(Signals(keys(60)), path, workers=0).splits) == {"train", "val"}
+
+
+def test_a_sample_that_changes_its_group_moves_nobody_else() -> None:
+    rule = split_rule({"train": 0.5, "val": 0.5}, stratify="y", group="g")
+    names = [str(i) for i in range(20)]
+    groups = [i // 5 for i in range(20)]
+    first = assign_splits(rule, keys=names, labels=[0] * 20, groups=groups, previous=new(20))
+    moved = next(i for i in range(20) if first[i] != first[0])
+    groups[moved] = 0
+    second = assign_splits(rule, keys=names, labels=[0] * 20, groups=groups, previous=first.astype(np.int16))
+    assert [i for i in range(20) if first[i] != second[i]] == [moved]
+
+
+def test_a_field_that_is_no_label_is_refused_before_the_packing(tmp_path: Path) -> None:
+    source = Signals(keys(500))
+    with pytest.raises(UsageError, match="stratify needs a scalar or text field, got 'nothing'"):
+        stoker.pack(source, tmp_path / "a.stoker", workers=0, splits={"a": 1.0}, stratify="nothing")
+    assert len(source.reads) == 1

@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from stoker.errors import UsageError
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
@@ -21,10 +23,9 @@ def demo(
     from stoker.cli import _render
     from stoker.recipes.heart_sounds import write_recordings
 
-    console = Console(soft_wrap=True)
+    console = _render.console()
     recordings, target = out / "recordings", out / "recordings.stoker"
-    shutil.rmtree(recordings, ignore_errors=True)
-    shutil.rmtree(target, ignore_errors=True)
+    _clear(out)
 
     count = write_recordings(recordings, num_per_class=100)
     console.print(f"wrote {count} synthetic heart sounds to {recordings}\n", highlight=False)
@@ -50,6 +51,16 @@ def demo(
     _say(console, f"stoker stats {target}")
     _render.stats(console, store)
     raise typer.Exit(0 if report.ok else 1)
+
+
+def _clear(out: Path) -> None:
+    """Make the folder ready; whatever a demo did not put there is left alone."""
+    marker = out / ".stoker-demo"
+    if out.exists() and not marker.exists():
+        raise UsageError(f"{out} exists already and is not of a demo; choose another folder with --out")
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    marker.touch()
 
 
 def _say(console: Console, command: str) -> None:

@@ -7,8 +7,9 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -17,7 +18,11 @@ import stoker
 from stoker.cli import _demo, _store
 from stoker.errors import StokerError
 
-PROBLEMS, WRONG_USE = 1, 2
+WRONG_USE = 2
+_INTERRUPTED = 128 + signal.SIGINT
+
+# typer brings its own copy of click, or uses the one that is installed
+_CLICK_ERROR: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 app = typer.Typer(
     name="stoker",
@@ -54,20 +59,35 @@ def main() -> NoReturn:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     signal.signal(signal.SIGTERM, _terminate)
+    sys.exit(_run(arguments, debug=debug))
+
+
+def _run(arguments: list[str], *, debug: bool) -> int:
+    """The command's exit code."""
     try:
-        app(arguments, prog_name="stoker", standalone_mode=True)
+        code = app(arguments, prog_name="stoker", standalone_mode=False)
+        sys.stdout.flush()
+    except _CLICK_ERROR as error:  # an option or command that does not exist
+        error.show()
+        return WRONG_USE
     except StokerError as error:
         if debug:
-            raise
+            traceback.print_exc()
         _complain(str(error))
-        sys.exit(WRONG_USE)
-    except KeyboardInterrupt:
-        _complain("interrupted; what was finished is kept")
-        sys.exit(128 + signal.SIGINT)
+        return WRONG_USE
+    except (KeyboardInterrupt, typer.Abort):
+        code = _INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
-    sys.exit(0)
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        if debug:
+            traceback.print_exc()
+        _complain(f"{error.filename or 'output'}: {error.strerror or error}")
+        return WRONG_USE
+    if code == _INTERRUPTED:  # typer may have caught it before us
+        _complain("interrupted; what was finished is kept: run again to go on")
+    return code if isinstance(code, int) else 0
 
 
 def _complain(message: str) -> None:
@@ -76,4 +96,5 @@ def _complain(message: str) -> None:
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signal's signature
+    _complain("terminated; what was finished is kept: run again to go on")
     sys.exit(128 + number)  # unwinds, so that workers publish what they have

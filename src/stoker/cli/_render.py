@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from stoker.store import Report, Store
@@ -24,18 +25,24 @@ def size(num_bytes: int) -> str:
     return f"{amount:.1f} TB"
 
 
+def console() -> Console:
+    """Where results are printed: never so narrow that a number would be cut."""
+    plain = Console(soft_wrap=True)
+    return plain if plain.is_terminal else Console(soft_wrap=True, width=max(120, plain.width))
+
+
 def packed(console: Console, store: Store, report: dict[str, Any]) -> None:
     """What a packing run did."""
     console.print(
-        f"[bold]{store.path}[/]: {report['num_samples']} samples, {size(report['num_bytes'])} "
+        f"[bold]{escape(str(store.path))}[/]: {report['num_samples']} samples, {size(report['num_bytes'])} "
         f"({report['num_packed']} packed, {report['num_kept']} kept, "
-        f"{report['num_dropped']} dropped) in {report['seconds']:.1f} s",
+        f"{report['num_dropped']} dropped) in {report['seconds']:.1f} s{_splits_line(store)}",
         highlight=False,
     )
     if report["skipped"]:
         table = _table("skipped sample", "why")
         for bad in report["skipped"][:_MAX_ROWS]:
-            table.add_row(bad["key"], bad["why"])
+            table.add_row(escape(bad["key"]), escape(bad["why"]))
         console.print(table)
         _rest(console, len(report["skipped"]), "statistics.json")
 
@@ -45,13 +52,15 @@ def verified(console: Console, path: Path, report: Report) -> None:
     speed = f"{size(report.num_bytes)} in {report.seconds:.2f} s, {report.gb_per_s:.2f} GB/s"
     if report.ok:
         console.print(
-            f"[bold green]ok[/] {path}: {report.num_samples} samples, every byte as published ({speed})",
+            f"[bold green]ok[/] {escape(str(path))}: {report.num_samples} samples, "
+            f"every byte as published ({speed})",
             highlight=False,
         )
         return
     num_samples = len({key for key, _, _ in report.bad})
     console.print(
-        f"[bold red]damaged[/] {path}: {num_samples} bad samples in {len(report.files)} bad files ({speed})",
+        f"[bold red]damaged[/] {escape(str(path))}: {num_samples} bad samples "
+        f"in {len(report.files)} bad files ({speed})",
         highlight=False,
     )
     for name, why in report.files[:_MAX_ROWS]:
@@ -59,10 +68,14 @@ def verified(console: Console, path: Path, report: Report) -> None:
     if report.bad:
         table = _table("sample", "field", "why")
         for row in report.bad[:_MAX_ROWS]:
-            table.add_row(*row)
+            table.add_row(*map(escape, row))
         console.print(table)
         _rest(console, len(report.bad), "--json")
-    console.print(f"mend it: stoker repair {path} --from SOURCE", markup=False, highlight=False)
+    console.print(
+        f"mend it: stoker repair {path} --from SOURCE (with the labels, options and transform of its pack)",
+        markup=False,
+        highlight=False,
+    )
 
 
 def report_data(report: Report) -> dict[str, Any]:
@@ -93,12 +106,12 @@ def info(console: Console, store: Store) -> None:
         "digest": data["content_digest"],
     }
     for name, value in rows.items():
-        table.add_row(f"[bold]{name}[/]", value)
-    console.print(f"[bold]{store.path}[/]", highlight=False)
+        table.add_row(f"[bold]{name}[/]", escape(value))
+    console.print(f"[bold]{escape(str(store.path))}[/]", highlight=False)
     console.print(table, highlight=False)
     fields = _table("field", "type", "classes")
     for name, kind in data["fields"].items():
-        fields.add_row(name, kind, ", ".join(store.classes.get(name, ())))
+        fields.add_row(escape(name), escape(kind), escape(", ".join(store.classes.get(name, ()))))
     console.print(fields)
 
 
@@ -132,7 +145,7 @@ def stats(console: Console, store: Store) -> None:
         for c in range(num_channels):
             numbers = (entry.mean[c], entry.std[c], entry.min[c], entry.max[c])
             table.add_row(
-                name,
+                escape(name),
                 str(c) if num_channels > 1 else "",
                 f"{entry.count[c]:,}",
                 *(f"{number:.6g}" for number in numbers),
@@ -140,10 +153,10 @@ def stats(console: Console, store: Store) -> None:
             )
     console.print(table)
     for field, counts in _class_counts(store).items():
-        classes = _table(f"class of {field}", "samples")
+        classes = _table(f"class of {escape(field)}", "samples")
         classes.columns[1].justify = "right"
         for name, count in counts.items():
-            classes.add_row(name, f"{count:,}")
+            classes.add_row(escape(name), f"{count:,}")
         console.print(classes)
 
 
@@ -158,7 +171,18 @@ def stats_data(store: Store) -> dict[str, Any]:
 
 
 def _table(*headers: str) -> Table:
-    return Table(*headers, box=box.SIMPLE, pad_edge=False)
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for header in headers:
+        table.add_column(header, overflow="fold")  # nothing is ever cut off
+    return table
+
+
+def _splits_line(store: Store) -> str:
+    if not store.splits:
+        return ""
+    empty = [name for name, count in store.splits.items() if count == 0]
+    warning = f" (empty: {', '.join(empty)}!)" if empty else ""
+    return "; " + ", ".join(f"{name} {count:,}" for name, count in store.splits.items()) + escape(warning)
 
 
 def _class_counts(store: Store) -> dict[str, dict[str, int]]:

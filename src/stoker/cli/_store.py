@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
@@ -25,6 +24,12 @@ Option = Annotated[
         help="An option of the source: suffixes, masks, path_column, label_column, base_path, …",
     ),
 ]
+
+
+_MISSING = {
+    "source": "the source is missing: stoker pack SOURCE OUT, stoker repair STORE --from SOURCE",
+    "out": "OUT, the store, is missing: stoker pack SOURCE OUT",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -109,7 +114,7 @@ def pack(
     if as_json:
         typer.echo(json.dumps({"path": str(store.path), **report}))
     else:
-        _render.packed(Console(soft_wrap=True), store, report)
+        _render.packed(_render.console(), store, report)
     raise typer.Exit(1 if report["num_skipped"] else 0)
 
 
@@ -128,19 +133,27 @@ def verify(
       stoker verify train.stoker && python train.py
     """
     from stoker.cli import _render
+    from stoker.errors import DamagedStoreError
+    from stoker.store import Report
     from stoker.store import verify as run
 
-    report = run(store, quick=quick, workers=num_workers, progress=not as_json)
+    try:
+        report = run(store, quick=quick, workers=num_workers, progress=not as_json)
+    except DamagedStoreError as error:  # the manifest itself
+        report = Report(0, 0, 0.0, files=[("manifest.json", str(error))])
     if as_json:
         typer.echo(json.dumps(_render.report_data(report)))
     else:
-        _render.verified(Console(soft_wrap=True), store, report)
+        _render.verified(_render.console(), store, report)
     raise typer.Exit(0 if report.ok else 1)
 
 
 def repair(
     store: StorePath,
-    source: Annotated[str, typer.Option("--from", help="The source it was packed from.")],
+    source: Annotated[str | None, typer.Option("--from", help="The source it was packed from.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Or the settings that it was packed with, as YAML or JSON.")
+    ] = None,
     labels: Labels = None,
     option: Option = None,
     transform: Transform = None,
@@ -153,40 +166,52 @@ def repair(
       stoker repair train.stoker --from recordings/ --labels folder
     """
     from stoker.store import repair as run
-    from stoker.store._settings import TransformSettings, find_source, find_transform
+    from stoker.store._settings import find_source, find_transform
 
-    named = _named_transform(transform, transform_version)
+    flags = {
+        "source": source,
+        "out": str(store),
+        "options": _source_options(labels, option),
+        "transform": _named_transform(transform, transform_version),
+    }
+    settings = _settings(config, [], flags)
+    named = settings.transform
     done = run(
         store,
-        find_source(source, _source_options(labels, option) or {}),
-        transform=None if named is None else find_transform(TransformSettings(**named)),
-        transform_version=transform_version,
+        find_source(settings.source, settings.options),
+        transform=None if named is None else find_transform(named),
+        transform_version=None if named is None else named.version,
     )
-    console = Console(soft_wrap=True)
     if done.num_files == 0:
-        console.print(f"{store}: nothing to repair", highlight=False)
-        return
-    console.print(
-        f"{store}: replaced {done.num_files} damaged shards, packed {len(done.keys)} samples again",
-        highlight=False,
-    )
+        typer.echo(f"{store}: nothing to repair")
+    else:
+        typer.echo(f"{store}: replaced {done.num_files} damaged files, packed {len(done.keys)} samples again")
 
 
 def compact(store: StorePath) -> None:
-    """Drop rows that no sample uses any more, and join small shards."""
+    """Drop rows that no sample uses any more, and join small shards.
+
+    [bold]Example[/]
+
+      stoker compact train.stoker
+    """
     from stoker.cli import _render
     from stoker.store import compact as run
 
     done = run(store)
-    Console(soft_wrap=True).print(
+    typer.echo(
         f"{store}: {done.num_shards_before} shards of {_render.size(done.num_bytes_before)} became "
-        f"{done.num_shards} of {_render.size(done.num_bytes)}",
-        highlight=False,
+        f"{done.num_shards} of {_render.size(done.num_bytes)}"
     )
 
 
 def info(store: StorePath, as_json: Json = False) -> None:
-    """What a store holds: samples, fields, splits, transform, size."""
+    """What a store holds: samples, fields, splits, transform, size.
+
+    [bold]Example[/]
+
+      stoker info train.stoker --json
+    """
     from stoker.cli import _render
     from stoker.store import open_store
 
@@ -194,11 +219,16 @@ def info(store: StorePath, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(_render.info_data(opened)))
     else:
-        _render.info(Console(soft_wrap=True), opened)
+        _render.info(_render.console(), opened)
 
 
 def stats(store: StorePath, as_json: Json = False) -> None:
-    """Exact statistics of every field and channel, and the number of samples of each class."""
+    """Exact statistics of every field and channel, and the number of samples of each class.
+
+    [bold]Example[/]
+
+      stoker stats train.stoker
+    """
     from stoker.cli import _render
     from stoker.store import open_store
 
@@ -206,7 +236,7 @@ def stats(store: StorePath, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(_render.stats_data(opened)))
     else:
-        _render.stats(Console(soft_wrap=True), opened)
+        _render.stats(_render.console(), opened)
 
 
 def _settings(config: Path | None, overrides: list[str], flags: dict[str, Any]) -> Any:
@@ -219,8 +249,9 @@ def _settings(config: Path | None, overrides: list[str], flags: dict[str, Any]) 
     if config is None:
         for name in ("source", "out"):
             if name not in given and not any(o.startswith(f"{name}=") for o in overrides):
-                raise UsageError(f"{name.upper()} is missing: stoker pack SOURCE OUT, or --config")
-        return resolve(PackSettings, given, overrides=overrides)
+                raise UsageError(f"{_MISSING[name]}, or --config")
+        weaker = [o for o in overrides if o.partition("=")[0].partition(".")[0] not in given]
+        return resolve(PackSettings, given, overrides=weaker)
     base = load(PackSettings, config, overrides=overrides)
     if "options" in given:
         given["options"] = {**base.options, **given["options"]}
@@ -242,6 +273,10 @@ def _source_options(labels: str | None, options: list[str] | None) -> dict[str, 
 
 
 def _named_transform(name: str | None, version: str | None) -> dict[str, Any] | None:
+    from stoker.errors import UsageError
+
+    if name is None and version is not None:
+        raise UsageError(f"--transform-version {version} needs --transform")
     return None if name is None else {"name": name, "version": version}
 
 
@@ -255,6 +290,8 @@ def _splits(split: str | None, stratify: str | None, group: str | None) -> dict[
     fractions = {}
     for part in split.split(","):
         name, _, fraction = part.partition("=")
+        if name.strip() in fractions:
+            raise UsageError(f"--split names {name.strip()!r} twice")
         try:
             fractions[name.strip()] = float(fraction)
         except ValueError as error:

@@ -1,6 +1,6 @@
 """Compacting: rows that nobody needs any more are dropped, and small shards become large ones."""
 
-from collections.abc import Iterable
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from stoker.errors import DamagedStoreError
 from stoker.store._index import Index
 from stoker.store._lock import exclusive
-from stoker.store._manifest import FileEntry, Manifest, read_manifest
-from stoker.store._publish import Draft, publish
-from stoker.store._samples import FieldType
+from stoker.store._manifest import SHARD_BYTES, FileEntry, Manifest, read_manifest, write_manifest
+from stoker.store._publish import Draft, our_files, publish, remove_unnamed
 from stoker.store._shard import Shards
 from stoker.store._shard_builder import ShardBuilder
 
@@ -29,46 +28,59 @@ class Compacted:
     num_bytes: int
 
 
-def compact(path: Path, *, shard_bytes: int = 64 << 20) -> Compacted:
+def compact(path: str | os.PathLike[str], *, shard_bytes: int = SHARD_BYTES) -> Compacted:
     """Rewrite shards that have dead rows or are small; the samples and their order stay.
+
+    Also removes what was kept for readers of the store as it was before the last pack.
 
     Raises:
         DamagedStoreError: a value does not fit its checksum; nothing was changed.
     """
-    before = read_manifest(path)
-    with exclusive(path, "compact"):
-        before = read_manifest(path)
-        live = np.bincount(Index.open(path, before.index).shard, minlength=len(before.shards))
-        chosen = {number for number, shard in enumerate(before.shards) if live[number] < shard.num_samples}
+    root = Path(path)
+    read_manifest(root)  # a path that is no store is an error before anything is created
+    with exclusive(root, "compact"):
+        before = read_manifest(root)
+        num_bytes_before = sum(file.stat().st_size for file in our_files(root))
+        index = Index.open_checked(root, before.index)
+        live = np.bincount(index.shard, minlength=len(before.shards))
+        chosen = {n for n, shard in enumerate(before.shards) if live[n] < shard.num_samples}
         small = _small(before, shard_bytes)
         if len(small | chosen) > 1:
             chosen |= small
-        after = _rewrite(path, before, chosen, shard_bytes)
+        after = _rewrite(root, before, index, chosen, shard_bytes, before=None)
+        if not chosen and before.superseded:
+            after = before.model_copy(update={"superseded": ()})
+            write_manifest(root, after)
+        remove_unnamed(root, after)
     return Compacted(
         num_shards_before=len(before.shards),
         num_shards=len(after.shards),
-        num_bytes_before=before.num_bytes,
+        num_bytes_before=num_bytes_before,
         num_bytes=after.num_bytes,
     )
 
 
-def merge_small_shards(root: Path, shard_bytes: int) -> None:
+def merge_small_shards(
+    root: Path, manifest: Manifest, shard_bytes: int, *, before: Manifest | None
+) -> Manifest:
     """Join small shards where there are many; the caller holds the lock."""
-    manifest = read_manifest(root)
     small = _small(manifest, shard_bytes)
-    if len(small) > _MAX_SMALL_SHARDS:
-        _rewrite(root, manifest, small, shard_bytes)
+    if len(small) <= _MAX_SMALL_SHARDS:
+        return manifest
+    index = Index.open_checked(root, manifest.index)
+    return _rewrite(root, manifest, index, small, shard_bytes, before=before)
 
 
-def copy_rows(
-    root: Path,
-    manifest: Manifest,
-    shards: Shards,
-    rows: Iterable[tuple[int, int]],
-    shard_bytes: int,
+def copy_samples(
+    root: Path, manifest: Manifest, index: Index, samples: NDArray[np.int64], shard_bytes: int
 ) -> list[FileEntry]:
-    """Copy rows (shard, row) into new shards in that order, each value checked on the way."""
-    types = {f.name: FieldType(f.kind, f.dtype, len(f.shape)) for f in manifest.fields}
+    """Copy samples into new shards in that order, each value checked on the way.
+
+    Key and fingerprint come from the index, which the caller has checked: those in a damaged shard
+    may be damaged too.
+    """
+    shards = Shards(root, manifest.shards, manifest.fields)
+    types = {field.name: field.type for field in manifest.fields}
     axes = {field.name: field.channel_axis for field in manifest.fields}
     entries: list[FileEntry] = []
     builder = ShardBuilder(types, axes)
@@ -79,15 +91,14 @@ def copy_rows(
             entries.append(builder.publish(root, identity, manifest.compression))
         return ShardBuilder(types, axes)
 
-    for number, row in rows:
-        shard = shards[number]
+    for sample in samples.tolist():
+        shard, row = shards[int(index.shard[sample])], int(index.row[sample])
         for name in shard.fields:
             if (why := shard.damage(row, name)) is not None:
                 raise DamagedStoreError(
-                    f"sample {shard.keys[row]!r}, field {name!r}: {why}; run `stoker repair` first"
+                    f"sample {index.keys[sample]!r}, field {name!r}: {why}; run `stoker repair` first"
                 )
-        fingerprint = shard.fingerprints.read(row, row + 1).tobytes()
-        builder.add(shard.keys[row], fingerprint, shard.sample(row))
+        builder.add(index.keys[sample], index.fingerprints[sample].tobytes(), shard.sample(row))
         if builder.num_bytes >= shard_bytes:
             builder = close_shard()
     close_shard()
@@ -126,18 +137,24 @@ def rows_of(entries: list[FileEntry], first: int) -> tuple[NDArray[np.int64], ND
 
 
 def _small(manifest: Manifest, shard_bytes: int) -> set[int]:
-    return {number for number, shard in enumerate(manifest.shards) if shard.num_bytes < shard_bytes // 4}
+    return {n for n, shard in enumerate(manifest.shards) if shard.value_bytes < shard_bytes // 4}
 
 
-def _rewrite(root: Path, manifest: Manifest, chosen: set[int], shard_bytes: int) -> Manifest:
+def _rewrite(
+    root: Path,
+    manifest: Manifest,
+    index: Index,
+    chosen: set[int],
+    shard_bytes: int,
+    *,
+    before: Manifest | None,
+) -> Manifest:
     """Copy the live rows of the chosen shards, in sample order, into new shards."""
     if not chosen:
         return manifest
-    index = Index.open(root, manifest.index)
     shard, row = index.shard.astype(np.int64), index.row.astype(np.int64)
     moving = np.flatnonzero(np.isin(shard, list(chosen)))
-    rows = zip(shard[moving].tolist(), row[moving].tolist(), strict=True)
-    new = copy_rows(root, manifest, Shards(root, manifest.shards), rows, shard_bytes)
+    new = copy_samples(root, manifest, index, moving, shard_bytes)
     shard[moving], row[moving] = rows_of(new, len(manifest.shards))
     entries = [*manifest.shards, *new]
-    return publish(root, draft_of(manifest, index, entries, shard, row))
+    return publish(root, draft_of(manifest, index, entries, shard, row), before=before)

@@ -1,9 +1,10 @@
 """The identity of a transform: two runs may share a store only if it is the same in both.
 
 It covers the qualified name, the parameters (attributes, defaults, closure, partial arguments, by
-value) and the source text of the function or class. Functions that it calls are not followed. An
-explicit version (``transform_version=``, or a ``version`` attribute) speaks for all of it instead:
-then only the name and the version count.
+value) and the source text of the function or class, and likewise the global constants and functions
+of its own module that it names. Functions of other modules are not followed. An explicit version
+(``transform_version=``, or a ``version`` attribute) speaks for all of it instead: then only the name
+and the version count.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ import re
 import types
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import xxhash
@@ -22,6 +23,7 @@ from stoker.errors import TransformIdentityError
 from stoker.store._manifest import TransformEntry
 
 _NO_TRANSFORM = "none"
+_CONSTANTS = (bool, int, float, complex, str, bytes, tuple, frozenset, PurePath, np.ndarray, np.generic)
 
 
 def transform_entry(transform: Callable[[Any], Any] | None, version: str | None) -> TransformEntry:
@@ -96,15 +98,31 @@ def _describe_function(
     parts: dict[str, Any] = {}
     if isinstance(function, types.MethodType):
         parts["self"] = function.__self__
-        function = function.__func__  # type: ignore[assignment]
-    plain = inspect.unwrap(function)
-    parts["defaults"] = (plain.__defaults__, plain.__kwdefaults__)
-    if plain.__closure__:
-        cells = zip(plain.__code__.co_freevars, plain.__closure__, strict=True)
+        function = cast(types.FunctionType, function.__func__)
+    code = function.__code__  # a decorator's own code: what it wraps is in its closure
+    parts["defaults"] = (function.__defaults__, function.__kwdefaults__)
+    if function.__closure__:
+        cells = zip(code.co_freevars, function.__closure__, strict=True)
         parts["closure"] = {name: cell.cell_contents for name, cell in cells}
-    if plain.__name__ == "<lambda>":  # its source is a whole line, which may hold several
-        parts["code"] = _code(plain.__code__)
-    return f"function:{_name(function)}:{inner(parts, path=path)}:{_source(plain)}"
+    parts["globals"] = _own_globals(function, code)
+    if code.co_name == "<lambda>":  # its source is a whole line, which may hold several
+        parts["code"] = _code(code)
+    return f"function:{_name(function)}:{inner(parts, path=path)}:{_source(code)}"
+
+
+def _own_globals(function: types.FunctionType, code: types.CodeType) -> dict[str, Any]:
+    """Constants, and functions and classes of the same module, that the code names."""
+    names = set(code.co_names)
+    for constant in code.co_consts:  # functions defined inside it
+        if isinstance(constant, types.CodeType):
+            names |= set(constant.co_names)
+    found = {}
+    for name in sorted(names & function.__globals__.keys()):
+        value = function.__globals__[name]
+        own = getattr(value, "__module__", None) == function.__module__
+        if isinstance(value, _CONSTANTS) or (own and isinstance(value, types.FunctionType | type)):
+            found[name] = value
+    return found
 
 
 def _describe_object(value: Any, inner: Callable[..., str], path: str) -> str:
@@ -127,9 +145,8 @@ def _source(thing: Any) -> str:
         return inspect.getsource(thing)
     except (OSError, TypeError):
         pass
-    code = getattr(thing, "__code__", None)
-    if code is not None:
-        return _code(code)
+    if isinstance(thing, types.CodeType):
+        return _code(thing)
     members = sorted(vars(thing).items()) if isinstance(thing, type) else []
     return ";".join(
         f"{name}={_code(member.__code__)}" for name, member in members if hasattr(member, "__code__")

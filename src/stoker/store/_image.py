@@ -18,7 +18,7 @@ from stoker.store._samples import Array
 
 _PAGE = 4096  # every dataset of a page or more starts on one
 _DIRECT_BYTES = 1 << 16  # smaller arrays are libhdf5's to write
-_CHUNK_BYTES = 1 << 16  # compressed: enough to compress well, little enough to read for one sample
+CHUNK_BYTES = 1 << 16  # compressed: enough to compress well, little enough to read for one sample
 
 _ZEROS = bytes(_PAGE)
 
@@ -68,7 +68,7 @@ def _lay_out(
                 dataset = _allot(file, path, array)
                 arrays[dataset.id.get_offset()] = array.reshape(-1).view(np.uint8).data
             else:
-                rows = max(1, _CHUNK_BYTES * len(array) // array.nbytes)
+                rows = max(1, CHUNK_BYTES * len(array) // array.nbytes)
                 chunks = (min(rows, len(array)), *array.shape[1:])
                 options = dataset_options(compression, array.itemsize)
                 file.create_dataset(path, data=array, chunks=chunks, **options)
@@ -82,6 +82,7 @@ def _allot(file: Any, path: str, array: Array) -> Any:
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    properties.set_obj_track_times(False)
     parent = file.require_group(path.rpartition("/")[0] or "/")
     h5py.h5d.create(
         parent.id,

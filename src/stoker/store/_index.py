@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from stoker.errors import DamagedStoreError, UnsafeStoreError
 from stoker.store._durable import write_file
 from stoker.store._image import Image
-from stoker.store._layout import Column, open_columns
+from stoker.store._layout import Column, digest, map_file, open_columns
 from stoker.store._manifest import FileEntry, index_path
 from stoker.store._shard import strings
 from stoker.store._strings import Strings
@@ -52,6 +52,14 @@ class Index:
         )
         write_file(index_path(root, image.digest), image.pieces())
         return FileEntry(digest=image.digest, num_bytes=image.num_bytes, num_samples=len(self))
+
+    @classmethod
+    def open_checked(cls, root: Path, entry: FileEntry) -> "Index":
+        """As ``open``, but only if every byte is as published: what a writer builds upon."""
+        path = index_path(root, entry.digest)
+        if digest(map_file(path, entry.num_bytes).data) != entry.digest:
+            raise DamagedStoreError(f"{path} is damaged; `stoker repair` makes it anew")
+        return cls.open(root, entry)
 
     @classmethod
     def open(cls, root: Path, entry: FileEntry) -> "Index":

@@ -4,6 +4,7 @@ libhdf5 is asked once where each dataset lies; every answer is checked against t
 from then on the mapping is used: no lock, no handle that could cross a fork.
 """
 
+import contextlib
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from stoker.errors import DamagedStoreError, UnsafeStoreError
 from stoker.store._codec import check_filters, decode_chunk
+from stoker.store._image import CHUNK_BYTES
 from stoker.store._mapping import map_readonly
 from stoker.store._samples import Array
 
@@ -37,6 +39,11 @@ class Column:
     def __len__(self) -> int:
         return self.shape[0]
 
+    @property
+    def num_bytes(self) -> int:
+        """Size of all rows, decoded."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
     def read(self, start: int, stop: int) -> Array:
         """Rows ``start:stop``; may be a read-only view of the mapping."""
         raise NotImplementedError
@@ -52,8 +59,9 @@ class Column:
 class MappedColumn(Column):
     """An uncompressed dataset: a window onto the mapped file."""
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Array, offset: int) -> None:
         self.array = array
+        self.offset = offset  # where its bytes begin in the file
         self.shape = array.shape
         self.dtype = array.dtype
 
@@ -113,7 +121,17 @@ class ChunkedColumn(Column):
 
 
 def map_file(path: Path, expected_bytes: int) -> NDArray[np.uint8]:
-    """The file's content, mapped for reading, if it has just the size it should have.
+    """The file's content, mapped for reading, if it has just the size it should have."""
+    with open_checked(path, expected_bytes) as descriptor:
+        try:
+            return map_readonly(descriptor, expected_bytes)
+        except OSError as error:
+            raise DamagedStoreError(f"{path} cannot be mapped: {error}") from error
+
+
+@contextlib.contextmanager
+def open_checked(path: Path, expected_bytes: int) -> Iterator[int]:
+    """A descriptor of the file, if it has just the size it should have.
 
     A mapping that is longer than its file kills the process (SIGBUS) instead of raising.
     """
@@ -128,9 +146,7 @@ def map_file(path: Path, expected_bytes: int) -> NDArray[np.uint8]:
                 f"{path} has {size} bytes, the manifest says {expected_bytes}; "
                 "`stoker repair` packs its samples again"
             )
-        return map_readonly(descriptor, size)
-    except OSError as error:
-        raise DamagedStoreError(f"{path} cannot be mapped: {error}") from error
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -147,11 +163,11 @@ def open_columns(path: Path, expected_bytes: int) -> dict[str, Column]:
 
     content = map_file(path, expected_bytes)
     try:
-        with h5py.File(path, "r") as file:
+        with h5py.File(path, "r", locking=False) as file:  # it never changes; some systems cannot lock
             return {name: _open_dataset(dataset, content, path) for name, dataset in _datasets(file, path)}
     except DamagedStoreError:
         raise
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
         raise DamagedStoreError(f"{path} is not a readable HDF5 file: {error}") from error
 
 
@@ -192,11 +208,11 @@ def _open_dataset(dataset: Any, content: NDArray[np.uint8], path: Path) -> Colum
     num_bytes = math.prod(shape) * dtype.itemsize
     if layout == h5py.h5d.CONTIGUOUS:
         if num_bytes == 0:
-            return MappedColumn(np.empty(shape, dtype))
+            return MappedColumn(np.empty(shape, dtype), 0)
         offset = dataset.id.get_offset()
         if offset is None or offset + num_bytes > len(content):
             raise UnsafeStoreError(f"{where} claims {num_bytes} bytes, more than the file has")
-        return MappedColumn(np.ndarray(shape, dtype, content.data, offset))
+        return MappedColumn(np.ndarray(shape, dtype, content.data, offset), offset)
     if layout != h5py.h5d.CHUNKED:
         raise UnsafeStoreError(f"{where} has an unknown layout")
     return _open_chunked(dataset, content, where)
@@ -209,7 +225,9 @@ def _open_chunked(dataset: Any, content: NDArray[np.uint8], where: str) -> Chunk
     check_filters(filters)
     rows = chunks[0]
     num_chunks = -(-shape[0] // rows)
-    if chunks[1:] != shape[1:] or math.prod(chunks) * dtype.itemsize > _MAX_CHUNK_BYTES:
+    chunk_bytes = math.prod(chunks) * dtype.itemsize
+    largest = _MAX_CHUNK_BYTES if rows == 1 else CHUNK_BYTES
+    if chunks[1:] != shape[1:] or chunk_bytes > largest:
         raise UnsafeStoreError(f"{where} has chunks of {chunks}; stores cut along the first axis")
     if num_chunks > len(content) or dataset.id.get_num_chunks() != num_chunks:
         raise UnsafeStoreError(f"{where} claims more rows than its chunks hold")

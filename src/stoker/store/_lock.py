@@ -42,7 +42,10 @@ def exclusive(root: Path, purpose: str) -> Iterator[int]:
         with contextlib.suppress(OSError):  # a full disk must not forbid a compact that frees it
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(who).encode(), 0)
-        yield descriptor
+        try:
+            yield descriptor
+        finally:  # closing alone would leave it to any process that was forked meanwhile
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
 

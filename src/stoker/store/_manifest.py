@@ -11,16 +11,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from stoker.errors import DamagedStoreError, StoreNotFoundError, UnsafeStoreError
+from stoker.errors import (
+    DamagedStoreError,
+    StoreError,
+    StoreMismatchError,
+    StoreNotFoundError,
+    UnsafeStoreError,
+)
 from stoker.store._codec import Compression
 from stoker.store._durable import write_file
 from stoker.store._layout import digest
+from stoker.store._samples import NAME_PATTERN, FieldType
 
 SCHEMA_VERSION = 1
 MANIFEST_NAME = "manifest.json"
 STATISTICS_NAME = "statistics.json"
 LOG_NAME = "pack.log"
 SHARD_FOLDER = "shards"
+SHARD_BYTES = 64 << 20  # also what one packing worker holds in memory
 _MAX_BYTES = 1 << 28
 _CHECKSUM = re.compile(rb'"checksum": "([0-9a-f]{32})"')
 
@@ -35,7 +43,7 @@ class _Entry(BaseModel):
 class FieldSpec(_Entry):
     """One field: a size that differs between samples is None in ``shape``."""
 
-    name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^/\x00-\x1f]+$")]
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
     kind: Literal["array", "string"]
     dtype: str
     shape: tuple[Count | None, ...]
@@ -45,6 +53,11 @@ class FieldSpec(_Entry):
     def ragged(self) -> bool:
         """Whether samples differ in size (strings always may)."""
         return self.kind == "string" or None in self.shape
+
+    @property
+    def type(self) -> FieldType:
+        """What every sample's value must be."""
+        return FieldType(self.kind, self.dtype, len(self.shape))
 
 
 class FieldStats(_Entry):
@@ -64,6 +77,13 @@ class FileEntry(_Entry):
     digest: Digest
     num_bytes: Count
     num_samples: Annotated[int, Field(ge=0, lt=2**32)]
+
+
+class ShardEntry(FileEntry):
+    """A shard, the size of its values, and where each field that can be mapped begins in its file."""
+
+    value_bytes: Count  # before compression
+    offsets: dict[str, Count]
 
 
 class SplitRule(_Entry):
@@ -96,8 +116,9 @@ class Manifest(_Entry):
     compression: Compression
     splits: SplitRule | None
     index: FileEntry
-    shards: tuple[FileEntry, ...]
+    shards: tuple[ShardEntry, ...]
     content_digest: Digest
+    superseded: tuple[Digest, ...] = ()  # files of the store before this one, kept for its readers
 
     @property
     def num_bytes(self) -> int:
@@ -141,7 +162,7 @@ def read_manifest(root: Path) -> Manifest:
     except NotADirectoryError as error:
         raise StoreNotFoundError(f"{root} is a file; a store is a folder") from error
     except OSError as error:
-        raise DamagedStoreError(f"{path} cannot be read: {error.strerror}") from error
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
     return _parse(text, path)
 
 
@@ -149,11 +170,11 @@ def _parse(text: bytes, path: Path) -> Manifest:
     remedy = "move it away and run `stoker pack` again: intact shards are used again"
     try:
         data: Any = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedStoreError(f"{path} is damaged ({error}); {remedy}") from error
     version = data.get("schema_version") if isinstance(data, dict) else None
     if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise DamagedStoreError(
+        raise StoreMismatchError(
             f"{path} has schema version {version}, this Stoker reads up to {SCHEMA_VERSION}; upgrade Stoker"
         )
     blank = _CHECKSUM.sub(b'"checksum": "' + b"0" * 32 + b'"', text)
@@ -174,7 +195,7 @@ def _parse(text: bytes, path: Path) -> Manifest:
 
 def _why_absent(root: Path) -> str:
     if (root / SHARD_FOLDER).is_dir():
-        return f"{root} is not finished: its packing was interrupted; run `stoker pack` again"
+        return f"{root} is not finished: it is being packed, or that was interrupted; run `stoker pack` again"
     if root.is_dir():
         return f"{root} is a folder but not a store (no {MANIFEST_NAME}); make one: `stoker pack`"
     return f"there is no store at {root}; make one: `stoker pack SOURCE {root}`"

@@ -12,12 +12,11 @@ import weakref
 import numpy as np
 from numpy.typing import NDArray
 
-_PROT_READ, _MAP_SHARED = 1, 1
-_FAILED = ctypes.c_void_p(-1).value
+PROT_READ, MAP_SHARED = 1, 1
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = (
     ctypes.c_void_p,
     ctypes.c_size_t,
     ctypes.c_int,
@@ -25,7 +24,10 @@ _libc.mmap.argtypes = (
     ctypes.c_int,
     ctypes.c_long,
 )
-_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+_FAILED = ctypes.c_void_p(-1).value
 
 
 def map_readonly(descriptor: int, num_bytes: int) -> NDArray[np.uint8]:
@@ -35,13 +37,21 @@ def map_readonly(descriptor: int, num_bytes: int) -> NDArray[np.uint8]:
     """
     if num_bytes == 0:
         return np.empty(0, np.uint8)
-    address = _libc.mmap(None, num_bytes, _PROT_READ, _MAP_SHARED, descriptor, 0)
-    if address == _FAILED:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+    address = map_call(None, num_bytes, PROT_READ, MAP_SHARED, descriptor, 0)
     block = (ctypes.c_ubyte * num_bytes).from_address(address)
     # not at exit: another thread may still read while the interpreter winds down
-    weakref.finalize(block, _libc.munmap, address, num_bytes).atexit = False
+    weakref.finalize(block, libc.munmap, address, num_bytes).atexit = False
     content: NDArray[np.uint8] = np.frombuffer(memoryview(block), np.uint8)
     content.flags.writeable = False
     return content
+
+
+def map_call(
+    address: int | None, num_bytes: int, protection: int, flags: int, descriptor: int, offset: int
+) -> int:
+    """The system's mmap; gives the address, or raises OSError."""
+    found: int = libc.mmap(address, num_bytes, protection, flags, descriptor, offset)
+    if found == _FAILED:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return found

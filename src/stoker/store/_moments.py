@@ -6,6 +6,7 @@ finite are counted apart and left out of the rest.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,10 +38,7 @@ class Moments:
         else:
             moved = np.moveaxis(samples, channel_axis + 1, 1)
         by_channel = moved.reshape(*moved.shape[:2], math.prod(moved.shape[2:]))
-        per_sample = max(1, by_channel.shape[1] * by_channel.shape[2])
-        step = max(1, _BLOCK_ELEMENTS // per_sample)
-        parts = [_of_block(by_channel[i : i + step]) for i in range(0, len(samples), step)]
-        return merge(parts) if parts else _of_block(by_channel)
+        return merge([_of_block(block) for block in _blocks(by_channel)])
 
     @classmethod
     def from_dict(cls, entries: dict[str, list[float]]) -> "Moments":
@@ -52,7 +50,7 @@ class Moments:
         )
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Plain lists, one entry a channel; no infinity, which JSON lacks."""
+        """Plain lists, one entry a channel."""
         lists: dict[str, list[Any]] = {
             "count": self.count.tolist(),
             "num_nonfinite": self.num_nonfinite.tolist(),
@@ -93,6 +91,18 @@ def merge(parts: list[Moments]) -> Moments:
         minimum=_or_zero(np.where(filled, lowest, np.inf).min(axis=0)),
         maximum=_or_zero(np.where(filled, highest, -np.inf).max(axis=0)),
     )
+
+
+def _blocks(values: Array) -> Iterator[Array]:
+    """[N, C, M] values cut along N, and along M where one sample is too large to be copied."""
+    num_samples, num_channels, size = values.shape
+    wide = max(1, _BLOCK_ELEMENTS // max(1, num_channels))
+    step = max(1, _BLOCK_ELEMENTS // max(1, num_channels * size))
+    if num_samples == 0 or size == 0:
+        yield values
+    for i in range(0, num_samples, step):
+        for j in range(0, size, wide):
+            yield values[i : i + step, :, j : j + wide]
 
 
 def _collapse(part: Moments) -> Moments:

@@ -1,5 +1,6 @@
 """Packing: a source of samples becomes a store, in parallel, and again only where it changed."""
 
+import contextlib
 import json
 import os
 import time
@@ -16,22 +17,25 @@ from stoker.config import usable_cores
 from stoker.errors import (
     DamagedStoreError,
     SourceError,
+    StoreError,
     StoreMismatchError,
     StoreNotFoundError,
+    StoreWriteError,
     UsageError,
 )
 from stoker.store._codec import Compression, check_compression
 from stoker.store._compact import merge_small_shards
-from stoker.store._durable import make_folder, write_error, write_file
+from stoker.store._durable import TEMPORARY_PREFIX, make_folder, write_error, write_file
 from stoker.store._feed import Feed, as_feed
 from stoker.store._identity import transform_entry
 from stoker.store._index import Index
-from stoker.store._layout import digest, map_file
+from stoker.store._layout import digest, map_file, open_checked
 from stoker.store._lock import LOCK_NAME, exclusive
 from stoker.store._manifest import (
     LOG_NAME,
     MANIFEST_NAME,
     SCHEMA_VERSION,
+    SHARD_BYTES,
     SHARD_FOLDER,
     STATISTICS_NAME,
     FileEntry,
@@ -39,22 +43,24 @@ from stoker.store._manifest import (
     SplitRule,
     TransformEntry,
     read_manifest,
+    shard_path,
 )
-from stoker.store._plan import Known, match_keys
+from stoker.store._plan import Known, Reuse, check_unique, find_reuse, match_keys
 from stoker.store._progress import Display, Progress, Silent
-from stoker.store._publish import Draft, publish, remove_unfinished, remove_unnamed
+from stoker.store._publish import Draft, our_files, publish, remove_unfinished, remove_unnamed
 from stoker.store._samples import FieldType
 from stoker.store._shard import Shard
 from stoker.store._splits import split_rule
 from stoker.store._store import Store
 from stoker.store._strings import Strings
-from stoker.store._workers import Done, Job, Work, run_in_place, run_in_processes
+from stoker.store._workers import AskedField, Done, Job, Work, run_in_place, run_in_processes
 from stoker.store.sources import open_source
 
-_SHARD_BYTES = 64 << 20  # also what one worker holds in memory, about three times over
 OnError: TypeAlias = Literal["raise", "skip"]
 
 _JOURNAL_NAME = ".packing.json"  # exists while a run is under way, or after it was interrupted
+_OLD_STORE = -1
+_FORCE = "pack everything again with force (--force), or choose another path"
 
 
 def pack(
@@ -71,7 +77,7 @@ def pack(
     stratify: str | None = None,
     group: str | None = None,
     channel_axis: Mapping[str, int | None] | None = None,
-    shard_bytes: int = _SHARD_BYTES,
+    shard_bytes: int = SHARD_BYTES,
     force: bool = False,
     progress: bool = True,
 ) -> Store:
@@ -91,7 +97,8 @@ def pack(
         batch_size: samples a worker takes at a time; None adapts it to their cost.
         compression: "none" can be mapped and is by far the fastest to load.
         on_error: "skip" leaves bad samples out and lists them in the store's statistics file.
-        splits: fractions by name, for example ``{"train": 0.8, "val": 0.2}``.
+        splits: fractions by name, for example ``{"train": 0.8, "val": 0.2}``; None keeps those that
+            the store has.
         stratify: a label field whose classes every split gets in proportion.
         group: a field (patient, session) whose samples all fall into one split.
         channel_axis: axis of channels within a sample, by field, for the statistics. Without it
@@ -133,6 +140,7 @@ def pack(
             transform=entry.identity,
             compression=compression,
             channel_axis=run.channel_axis,
+            asked_fields=_asked_fields(channel_axis, rule),
             skip_bad=on_error == "skip",
             shard_bytes=shard_bytes,
         )
@@ -140,10 +148,10 @@ def pack(
             run.prepare()
             work, types = run.plan()
             num_workers = usable_cores() if workers is None else workers
-            if num_workers == 0:
-                dones = run_in_place(job, work, types, batch_size)
+            if num_workers == 0 or len(work) == 0:
+                running = run_in_place(job, work, types, batch_size)
             else:
-                dones = run_in_processes(
+                running = run_in_processes(
                     job,
                     work,
                     types,
@@ -151,10 +159,11 @@ def pack(
                     batch_size=batch_size,
                     lock_descriptor=lock,
                 )
-            run.follow(dones, len(work), show=progress)
+            with running as dones, Display("packing", len(work)) if progress else Silent() as display:
+                run.follow(dones, display)
             run.finish(started, shard_bytes)
         except BaseException as error:
-            run.log(f"stopped: {type(error).__name__}: {error}")
+            run.stop(error)
             raise
     return Store(root)
 
@@ -171,7 +180,10 @@ class _Run:
     channel_axis: dict[str, int | None]
     force: bool
     old: Manifest | None = None
+    ignored: set[str] = field(default_factory=set)  # shards left behind that a forced run passes over
     entries: list[FileEntry] = field(default_factory=list)
+    keys: Strings = field(default_factory=lambda: Strings.of(()))
+    reuse: Reuse = field(default_factory=lambda: find_reuse(Strings.of(()), None, []))
     skipped: list[tuple[str, str]] = field(default_factory=list)
     num_packed: int = 0
     num_bytes: int = 0
@@ -179,57 +191,44 @@ class _Run:
     def prepare(self) -> None:
         """Look at what is there, refuse what does not fit, and note that a run is under way."""
         self.old = self._read_old()
-        journal = self.root / _JOURNAL_NAME
-        ours = {"transform": self.transform.identity, "force": self.force}
+        if self.rule is None and self.old is not None:
+            self.rule = self.old.splits  # a run that says nothing of splits changes nothing of them
         remove_unfinished(self.root)
-        if self.force and (not journal.exists() or _read_json(journal) != ours):
-            remove_unnamed(self.root, self.old)  # else: an interrupted forced run goes on
-        write_file(journal, [json.dumps(ours).encode()])
+        self._write_journal()
 
     def plan(self) -> tuple[Work, dict[str, FieldType] | None]:
         """What is left to pack, and the field types that it must have."""
-        known, types = self._known()
         self.keys = self.feed.keys()
-        position = match_keys(self.keys, known.keys)
-        found = position >= 0
-        self.shard = np.full(len(self.keys), -1)
-        self.row = np.full(len(self.keys), -1)
-        self.fingerprints = np.zeros((len(self.keys), 2), np.uint64)
-        self.shard[found] = known.shard[position[found]]
-        self.row[found] = known.row[position[found]]
-        self.fingerprints[found] = known.fingerprints[position[found]]
+        check_unique(self.keys)
+        parts, types_of = self._known()
+        now = self.feed.fingerprints() if parts and self.feed.has_fingerprints else None
+        self.reuse = find_reuse(self.keys, now, parts)
         if not self.feed.has_fingerprints:  # only reading tells whether a sample changed
-            return Work(np.arange(len(self.keys)), self.fingerprints), types
-        if not found.any():
-            return Work(np.arange(len(self.keys)), None), types
-        changed = ~found | (self.feed.fingerprints() != self.fingerprints).any(axis=1)
-        return Work(np.flatnonzero(changed), None), types
+            return Work(np.arange(len(self.keys)), self.reuse.fingerprints), None
+        types = self._common_types(types_of)
+        return Work(np.flatnonzero(self.reuse.shard < 0), None), types
 
-    def follow(self, dones: Iterator[Done], total: int, *, show: bool) -> None:
+    def follow(self, dones: Iterator[Done], display: Progress) -> None:
         """Take in what workers report."""
-        if total == 0:
-            return
-        with Display("packing", total) as display:
-            target: Progress = display if show else Silent()
-            num_done = 0
-            for done in dones:
-                num_done += done.num_samples
-                self.num_bytes += done.num_bytes
-                for i, key, why in done.skipped:
-                    self.skipped.append((key, why))
-                    self.shard[i] = -1
-                    self.log(f"skipped {key}: {why}")
-                for new in done.shards:
-                    self.shard[new.samples] = len(self.entries)
-                    self.row[new.samples] = np.arange(len(new.samples))
-                    self.fingerprints[new.samples] = new.fingerprints
-                    self.num_packed += len(new.samples)
-                    self.entries.append(new.entry)
-                target.update(num_done, self.num_bytes, len(self.skipped))
+        num_done = 0
+        for done in dones:
+            num_done += done.num_samples
+            self.num_bytes += done.num_bytes
+            for i, key, why in done.skipped:
+                self.skipped.append((key, why))
+                self.reuse.shard[i] = -1
+                self.log(f"skipped {key}: {why}")
+            for new in done.shards:
+                self.reuse.shard[new.samples] = len(self.entries)
+                self.reuse.row[new.samples] = np.arange(len(new.samples))
+                self.reuse.fingerprints[new.samples] = new.fingerprints
+                self.num_packed += len(new.samples)
+                self.entries.append(new.entry)
+            display.update(num_done, self.num_bytes, len(self.skipped))
 
     def finish(self, started: float, shard_bytes: int) -> None:
         """Publish the new store, if it is one."""
-        present = self.shard >= 0
+        present = self.reuse.shard >= 0
         if not present.any():
             key, why = self.skipped[0]
             raise SourceError(
@@ -238,10 +237,10 @@ class _Run:
         keys = self.keys if present.all() else Strings.of(np.array(self.keys, object)[present])
         draft = Draft(
             keys=keys,
-            fingerprints=self.fingerprints[present],
+            fingerprints=self.reuse.fingerprints[present],
             entries=self.entries,
-            shard=self.shard[present],
-            row=self.row[present],
+            shard=self.reuse.shard[present],
+            row=self.reuse.row[present],
             transform=self.transform,
             compression=self.compression,
             classes=self.feed.classes,
@@ -250,14 +249,16 @@ class _Run:
             places=self._places(keys),
         )
         num_dropped = 0
-        manifest = self.old
-        if self._changes_anything(draft):
-            old_keys = None if self.old is None else Index.open(self.root, self.old.index).keys
-            if old_keys is not None:
+        if self.old is not None and not self._changes_anything(draft):
+            manifest = self.old
+            self._check_files(manifest)
+            remove_unnamed(self.root, manifest)  # what a kill just after publishing left behind
+        else:
+            if self.old is not None and not self.force:
+                old_keys = Index.open_checked(self.root, self.old.index).keys
                 num_dropped = int((match_keys(old_keys, keys) < 0).sum())
-            manifest = publish(self.root, draft)
-            merge_small_shards(self.root, shard_bytes)
-        assert manifest is not None
+            manifest = publish(self.root, draft, before=self.old)
+            manifest = self._merge_small_shards(manifest, shard_bytes)
         seconds = time.monotonic() - started
         self._write_statistics(manifest, seconds, num_dropped)
         (self.root / _JOURNAL_NAME).unlink(missing_ok=True)
@@ -265,6 +266,13 @@ class _Run:
             f"done in {seconds:.1f} s: {self.num_packed} packed, {len(draft) - self.num_packed} "
             f"kept, {num_dropped} dropped, {len(self.skipped)} skipped"
         )
+
+    def stop(self, error: BaseException) -> None:
+        """Note why the run ended early; a forced one that failed is not to be gone on with."""
+        with contextlib.suppress(StoreWriteError):
+            self.log(f"stopped: {type(error).__name__}: {error}")
+        if self.force and isinstance(error, Exception):
+            (self.root / _JOURNAL_NAME).unlink(missing_ok=True)
 
     def log(self, line: str) -> None:
         """Append a line to the store's log file."""
@@ -289,71 +297,111 @@ class _Run:
         if old.transform.identity != self.transform.identity:
             raise StoreMismatchError(
                 f"{self.root} was packed with transform {_title(old.transform)}, which is not the "
-                f"{_title(self.transform)} of now; pack everything again with force, or choose "
-                "another path"
+                f"{_title(self.transform)} of now; {_FORCE}"
             )
         if old.compression != self.compression:
             raise StoreMismatchError(
                 f"{self.root} has compression {old.compression!r}, asked for is "
-                f"{self.compression!r}; pack everything again with force, or choose another path"
+                f"{self.compression!r}; {_FORCE}"
             )
         return old
 
-    def _known(self) -> tuple[Known, dict[str, FieldType] | None]:
-        """Rows that need not be packed again: the old store's, then those of an interrupted run."""
+    def _write_journal(self) -> None:
+        """What this run may use of shards without an owner: a forced run none that were there before.
+
+        A forced run that was killed left its journal; the next one goes on with what it had packed.
+        """
+        journal = self.root / _JOURNAL_NAME
+        ours: dict[str, Any] = {"transform": self.transform.identity, "force": self.force}
+        left = _read_json(journal)
+        if self.force:
+            same = all(left.get(name) == value for name, value in ours.items())
+            there = [path.stem for path in our_files(self.root) if path.parent != self.root]
+            self.ignored = set(left["ignored"] if same else there)
+        write_file(journal, [json.dumps({**ours, "ignored": sorted(self.ignored)}).encode()])
+
+    def _known(self) -> tuple[list[Known], dict[int, dict[str, FieldType]]]:
+        """Rows that need not be packed again: the old store's, then those of an interrupted run.
+
+        Also the field types of each shard that has some, by its number; those of the old store are
+        under -1.
+        """
         parts = []
-        types = None
+        types_of = {}
         if self.old is not None and not self.force:
-            index = Index.open(self.root, self.old.index)
+            index = Index.open_checked(self.root, self.old.index)
             self.entries.extend(self.old.shards)
-            types = {f.name: FieldType(f.kind, f.dtype, len(f.shape)) for f in self.old.fields}
-            parts.append(
-                Known(
-                    index.keys,
-                    index.fingerprints,
-                    index.shard.astype(np.int64),
-                    index.row.astype(np.int64),
-                )
-            )
-        named = {entry.digest for entry in self.entries}
-        if self.old is not None and self.force:
-            named |= {entry.digest for entry in self.old.shards}
-        for shard in _unnamed_shards(self.root, named):
-            if (shard.meta.transform, shard.meta.compression) != (
-                self.transform.identity,
-                self.compression,
-            ):
+            types_of[_OLD_STORE] = {field.name: field.type for field in self.old.fields}
+            places = index.shard.astype(np.int64), index.row.astype(np.int64)
+            parts.append(Known(index.keys, index.fingerprints, *places))
+        named = {entry.digest for entry in self.entries} | self.ignored
+        for shard in _shards_left_behind(self.root, named):
+            packed_as = shard.meta.transform, shard.meta.compression
+            if packed_as != (self.transform.identity, self.compression):
                 continue
-            found = {f.name: FieldType(f.kind, f.dtype, len(f.shape)) for f in shard.meta.fields}
-            types = types or found
-            if found != types:
-                continue
-            number = np.full(len(shard), len(self.entries))
+            number = len(self.entries)
             self.entries.append(shard.entry)
-            fingerprints = np.asarray(shard.fingerprints)
-            parts.append(Known(shard.keys, fingerprints, number, np.arange(len(shard))))
-        return Known.concatenate(parts), types
+            types_of[number] = {field.name: field.type for field in shard.meta.fields}
+            rows = np.full(len(shard), number), np.arange(len(shard))
+            parts.append(Known(shard.keys, np.asarray(shard.fingerprints), *rows))
+        return parts, types_of
+
+    def _common_types(self, types_of: dict[int, dict[str, FieldType]]) -> dict[str, FieldType] | None:
+        """The types of what is used again; shards of other types are not used after all."""
+        num_old = len(self.old.shards) if self.old is not None and not self.force else 0
+        chosen = None
+        dropped = set()
+        for number in np.unique(self.reuse.shard[self.reuse.shard >= 0]).tolist():
+            types = types_of[_OLD_STORE if number < num_old else number]
+            chosen = chosen or types
+            if types != chosen:
+                dropped.add(number)
+        self.reuse.drop(dropped)
+        return chosen
 
     def _places(self, keys: Strings) -> NDArray[np.int16]:
         """The splits that samples had, if the rule is still the same."""
         places = np.full(len(keys), -1, np.int16)
         if self.old is not None and self.old.splits == self.rule:
-            index = Index.open(self.root, self.old.index)
+            try:
+                index = Index.open_checked(self.root, self.old.index)
+            except DamagedStoreError:
+                if self.force:
+                    return places
+                raise
             position = match_keys(keys, index.keys)
             found = position >= 0
             places[found] = index.split[position[found]]
         return places
 
     def _changes_anything(self, draft: Draft) -> bool:
-        if self.old is None or self.force or self.num_packed or self.old.splits != self.rule:
+        assert self.old is not None
+        if self.force or self.num_packed or self.old.splits != self.rule:
             return True
-        index = Index.open(self.root, self.old.index)
+        axes = {field.name: field.channel_axis for field in self.old.fields}
+        if any(axes.get(name, axis) != axis for name, axis in self.channel_axis.items()):
+            return True
+        index = Index.open_checked(self.root, self.old.index)
         return not (
             index.keys == draft.keys
             and np.array_equal(index.shard, draft.shard)
             and np.array_equal(index.row, draft.row)
             and dict(self.old.classes) == dict(draft.classes)
         )
+
+    def _check_files(self, manifest: Manifest) -> None:
+        """Nothing to do is not said of a store whose shards are gone or cut short."""
+        for entry in manifest.shards:
+            with open_checked(shard_path(self.root, entry.digest), entry.num_bytes):
+                pass
+
+    def _merge_small_shards(self, manifest: Manifest, shard_bytes: int) -> Manifest:
+        """Join small shards; if that fails, the store is whole all the same."""
+        try:
+            return merge_small_shards(self.root, manifest, shard_bytes, before=self.old)
+        except StoreError as error:
+            self.log(f"small shards were not joined: {error}")
+            return manifest
 
     def _write_statistics(self, manifest: Manifest, seconds: float, num_dropped: int) -> None:
         report = {
@@ -386,36 +434,50 @@ def _check_options(workers: int | None, batch_size: int | None, shard_bytes: int
 
 def _check_target(root: Path) -> None:
     """Refuse to pack into a folder that holds something else."""
-    if root.exists() and not root.is_dir():
-        raise UsageError(f"a store is a folder, but {root} is a file; choose another path")
-    ours = {MANIFEST_NAME, SHARD_FOLDER, LOCK_NAME, LOG_NAME}
-    if root.is_dir() and (names := {path.name for path in root.iterdir()}) and not names & ours:
+    try:
+        if not root.exists() and not root.is_symlink():
+            return
+        if not root.is_dir():
+            raise UsageError(f"a store is a folder, but {root} is none; choose another path")
+        if (root / MANIFEST_NAME).exists():  # a store, or refused by reading it
+            return
+        ours = {SHARD_FOLDER, LOCK_NAME, LOG_NAME, STATISTICS_NAME, _JOURNAL_NAME}
+        known = set(our_files(root)) | {root / name for name in ours}
+        folders = [root, *(root / name for name in [SHARD_FOLDER] if (root / name).is_dir())]
+        foreign = sorted(
+            path.name
+            for folder in folders
+            for path in folder.iterdir()
+            if path not in known and not path.name.startswith(TEMPORARY_PREFIX)
+        )
+    except OSError as error:
+        raise write_error(root, error) from error
+    if foreign:
         raise UsageError(
-            f"{root} holds other files ({', '.join(sorted(names)[:3])}, …); a store gets a folder of its own"
+            f"{root} holds other files ({', '.join(foreign[:3])}, …); a store gets a folder of its own"
         )
 
 
-def _unnamed_shards(root: Path, named: set[str]) -> Iterator[Shard]:
-    """Whole shards that an interrupted run left behind; a damaged one is passed over."""
-    for path in sorted((root / SHARD_FOLDER).glob("*.h5")):
-        if path.stem in named:
+def _asked_fields(axes: Mapping[str, int | None] | None, rule: SplitRule | None) -> tuple[AskedField, ...]:
+    """Fields that the caller named, to be looked for in the first sample already."""
+    asked = [AskedField("channel_axis", name, axis) for name, axis in (axes or {}).items()]
+    if rule is not None:
+        named = (("stratify", rule.stratify), ("group", rule.group))
+        asked += [AskedField(option, name, None) for option, name in named if name is not None]
+    return tuple(asked)
+
+
+def _shards_left_behind(root: Path, named: set[str]) -> Iterator[Shard]:
+    """Whole shards that an interrupted run left; a damaged one is passed over."""
+    for path in sorted(our_files(root)):
+        if path.parent == root or path.stem in named:
             continue
         num_bytes = path.stat().st_size
         try:
-            if digest(map_file(path, num_bytes).data) != path.stem:
-                continue
-            rows = _num_rows(root, path.stem, num_bytes)
-            yield Shard(root, FileEntry(digest=path.stem, num_bytes=num_bytes, num_samples=rows))
+            if digest(map_file(path, num_bytes).data) == path.stem:
+                yield Shard.of_unknown_size(root, path.stem, num_bytes)
         except DamagedStoreError:
             continue
-
-
-def _num_rows(root: Path, name: str, num_bytes: int) -> int:
-    from stoker.store._layout import open_columns
-    from stoker.store._manifest import shard_path
-
-    columns = open_columns(shard_path(root, name), num_bytes)
-    return len(columns["index/fingerprints"]) if "index/fingerprints" in columns else 0
 
 
 def _title(entry: TransformEntry) -> str:
@@ -423,8 +485,9 @@ def _title(entry: TransformEntry) -> str:
     return f"{entry.name}{version} ({entry.identity[:8]})"
 
 
-def _read_json(path: Path) -> object:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_bytes())
+        data = json.loads(path.read_bytes())
     except (OSError, ValueError):
-        return None
+        return {}
+    return data if isinstance(data, dict) else {}

@@ -21,6 +21,12 @@ class Progress(Protocol):
 class Silent:
     """Shows nothing."""
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
     def update(self, num_done: int, num_bytes: int, num_skipped: int) -> None:
         """Nothing."""
 

@@ -5,6 +5,7 @@ name is removed after that.
 """
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -20,25 +21,27 @@ from stoker.store._checksums import content_digest
 from stoker.store._codec import Compression
 from stoker.store._durable import TEMPORARY_PREFIX, sync_folder
 from stoker.store._index import NO_SPLIT, Index
+from stoker.store._layout import MappedColumn
 from stoker.store._manifest import (
     SHARD_FOLDER,
     FieldSpec,
     FieldStats,
     FileEntry,
     Manifest,
+    ShardEntry,
     SplitRule,
     TransformEntry,
-    index_path,
-    shard_path,
     write_manifest,
 )
 from stoker.store._moments import Moments, merge
-from stoker.store._samples import Array
-from stoker.store._shard import Shard, ShardField, Shards, common_shape
+from stoker.store._shard import FixedField, Shard, ShardField, Shards, common_shape
 from stoker.store._splits import assign_splits
 from stoker.store._strings import Strings
 
 _BLOCK = 65536  # samples gathered at a time
+_BLOCK_BYTES = 1 << 22
+_SHARD_NAME = re.compile(r"[0-9a-f]{32}\.h5")
+_INDEX_NAME = re.compile(r"index-[0-9a-f]{32}\.h5")
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,15 @@ class Draft:
         return len(self.shard)
 
 
-def publish(root: Path, draft: Draft) -> Manifest:
-    """Make the draft the store at ``root``, and remove what it no longer needs."""
+def publish(root: Path, draft: Draft, *, before: Manifest | None) -> Manifest:
+    """Make the draft the store at ``root``, and remove what nobody needs any more.
+
+    Files that only the store ``before`` needed stay until the next time, for those who read it now.
+    """
     draft = _without_unused_shards(draft)
     shards = Shards(root, draft.entries)
-    rows_of = _rows_by_shard(draft)
-    fields = _fields(shards, rows_of, draft.channel_axis)
+    rows_of = rows_by_shard(draft.shard, draft.row, len(draft.entries))
+    fields = fields_of(shards, rows_of, draft.channel_axis)
     index = Index(
         keys=draft.keys,
         fingerprints=draft.fingerprints,
@@ -79,34 +85,41 @@ def publish(root: Path, draft: Draft) -> Manifest:
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         num_samples=len(draft),
         fields=fields,
-        stats=_stats(shards, rows_of, fields),
+        stats=stats_of(shards, rows_of, fields),
         classes={name: names for name, names in draft.classes.items() if name in _names(fields)},
         transform=draft.transform,
         compression=draft.compression,
         splits=draft.rule,
         index=index.publish(root),
-        shards=tuple(draft.entries),
+        shards=tuple(_shard_entry(shard) for shard in shards),
         content_digest=digest_of(fields, index, shards),
+        superseded=() if before is None else tuple(sorted(_digests(before))),
     )
     write_manifest(root, manifest)
     remove_unnamed(root, manifest)
     return manifest
 
 
-def remove_unnamed(root: Path, manifest: Manifest | None) -> None:
-    """Remove shards and indexes that the manifest does not name, and unfinished files."""
-    named: set[Path] = set()
-    if manifest is not None:
-        named = {shard_path(root, shard.digest) for shard in manifest.shards}
-        named.add(index_path(root, manifest.index.digest))
-    folder = root / SHARD_FOLDER
-    for path in [*root.glob("index-*.h5"), *folder.glob("*.h5")]:
-        if path not in named:
+def remove_unnamed(root: Path, manifest: Manifest) -> None:
+    """Remove shards and indexes that neither this manifest nor the one before names.
+
+    Only files that bear a name of ours: whatever else lies there is not ours to remove.
+    """
+    named = _digests(manifest) | set(manifest.superseded)
+    for path in our_files(root):
+        if path.stem.removeprefix("index-") not in named:
             path.unlink(missing_ok=True)
     remove_unfinished(root)
-    for touched in (folder, root):
+    for touched in (root / SHARD_FOLDER, root):
         with contextlib.suppress(FileNotFoundError):
             sync_folder(touched)
+
+
+def our_files(root: Path) -> Iterator[Path]:
+    """Every shard and index in the folder, by the form of its name."""
+    for folder, form in ((root, _INDEX_NAME), (root / SHARD_FOLDER, _SHARD_NAME)):
+        if folder.is_dir():
+            yield from (path for path in folder.iterdir() if form.fullmatch(path.name))
 
 
 def remove_unfinished(root: Path) -> None:
@@ -123,27 +136,6 @@ def digest_of(fields: Sequence[FieldSpec], index: Index, shards: Shards) -> str:
     return content_digest(description, index.keys, _ordered_checksums(ordered, index, shards))
 
 
-def column(shards: Shards, shard: NDArray[Any], row: NDArray[Any], name: str) -> list[Any] | Array:
-    """One field of the given rows, in order: an array where all values have one shape."""
-    shard = np.asarray(shard, np.int64)
-    row = np.asarray(row, np.int64)
-    numbers = np.unique(shard)
-    parts: dict[int, Any] = {int(n): shards[int(n)].fields[name].values(row[shard == n]) for n in numbers}
-    if len(parts) == 1:
-        return next(iter(parts.values()))  # type: ignore[no-any-return]
-    arrays = [part for part in parts.values() if isinstance(part, np.ndarray)]
-    if len(arrays) == len(parts) and len({part.shape[1:] for part in arrays}) == 1 and arrays:
-        joined = np.empty((len(shard), *arrays[0].shape[1:]), arrays[0].dtype)
-        for n in numbers:
-            joined[shard == n] = parts[int(n)]
-        return joined
-    values: list[Any] = [None] * len(shard)
-    for n in numbers:
-        for place, value in zip(np.flatnonzero(shard == n), parts[int(n)], strict=True):
-            values[place] = value
-    return values
-
-
 def _without_unused_shards(draft: Draft) -> Draft:
     """The shards in use, in the order of their digests (so that equal packs have equal lists)."""
     used = np.unique(draft.shard)
@@ -154,19 +146,41 @@ def _without_unused_shards(draft: Draft) -> Draft:
     return replace(draft, entries=entries, shard=position[draft.shard])
 
 
-def _rows_by_shard(draft: Draft) -> list[NDArray[np.int64]]:
-    order = np.argsort(draft.shard, kind="stable")
-    cuts = np.searchsorted(draft.shard[order], np.arange(1, len(draft.entries)))
-    return [np.sort(draft.row[part]) for part in np.split(order, cuts)]
+def rows_by_shard(shard: NDArray[Any], row: NDArray[Any], num_shards: int) -> list[NDArray[np.int64]]:
+    """The rows in use of each shard, in order."""
+    order = np.argsort(shard, kind="stable")
+    cuts = np.searchsorted(shard[order], np.arange(1, num_shards))
+    return [np.sort(row[part].astype(np.int64)) for part in np.split(order, cuts)]
+
+
+def _digests(manifest: Manifest) -> set[str]:
+    return {manifest.index.digest, *(shard.digest for shard in manifest.shards)}
+
+
+def _shard_entry(shard: Shard) -> ShardEntry:
+    offsets = {
+        name: field.column.offset
+        for name, field in shard.fields.items()
+        if isinstance(field, FixedField) and isinstance(field.column, MappedColumn)
+    }
+    entry = shard.entry
+    return ShardEntry(
+        digest=entry.digest,
+        num_bytes=entry.num_bytes,
+        num_samples=entry.num_samples,
+        value_bytes=shard.value_bytes,
+        offsets=offsets,
+    )
 
 
 def _names(fields: Sequence[FieldSpec]) -> set[str]:
     return {field.name for field in fields}
 
 
-def _fields(
+def fields_of(
     shards: Shards, rows_of: list[NDArray[np.int64]], channel_axis: Mapping[str, int | None]
 ) -> tuple[FieldSpec, ...]:
+    """Types and shapes of the rows in use."""
     reference = shards[0].meta.fields
     shapes: dict[str, list[tuple[int | None, ...]]] = {field.name: [] for field in reference}
     for shard, rows in zip(shards, rows_of, strict=True):
@@ -189,19 +203,22 @@ def _fields(
 
 
 def _check_same_types(shard: Shard, reference: tuple[FieldSpec, ...]) -> None:
-    ours = {f.name: (f.kind, f.dtype, len(f.shape)) for f in reference}
-    theirs = {f.name: (f.kind, f.dtype, len(f.shape)) for f in shard.meta.fields}
+    ours = {field.name: field.type for field in reference}
+    theirs = {field.name: field.type for field in shard.meta.fields}
     if ours != theirs:
+        told = {name: str(kind) for name, kind in theirs.items()}
+        others = {name: str(kind) for name, kind in ours.items()}
         raise SchemaError(
             shard.keys[0],
-            f"its fields are {theirs}, those of other samples {ours}; convert them in the "
+            f"its fields are {told}, those of other samples {others}; convert them in the "
             "transform, or pack everything again with force",
         )
 
 
-def _stats(
+def stats_of(
     shards: Shards, rows_of: list[NDArray[np.int64]], fields: Sequence[FieldSpec]
 ) -> dict[str, FieldStats]:
+    """Statistics of the rows in use."""
     stats = {}
     for field in fields:
         if field.kind == "string" or np.dtype(field.dtype).kind == "c":
@@ -227,6 +244,12 @@ def _moments(shard: Shard, rows: NDArray[np.int64], field: FieldSpec) -> Moments
 
 
 def _moments_of_rows(values: ShardField, rows: NDArray[np.int64], axis: int | None) -> Iterator[Moments]:
+    if isinstance(values, FixedField):
+        row_bytes = max(1, values.column.num_bytes // max(1, len(values)))
+        step = max(1, _BLOCK_BYTES // row_bytes)
+        for start in range(0, len(rows), step):
+            yield Moments.of(values.values(rows[start : start + step]), axis)
+        return
     for row in rows.tolist():
         value = values.value(row)
         assert not isinstance(value, str)
@@ -245,7 +268,7 @@ def _splits(draft: Draft, shards: Shards, fields: Sequence[FieldSpec]) -> NDArra
         if field is None or (field.kind == "array" and field.shape != ()):
             known = sorted(f.name for f in fields if f.kind == "string" or f.shape == ())
             raise UsageError(f"{option} needs a scalar or text field, got {name!r}; there are {known}")
-        columns[option] = column(shards, draft.shard, draft.row, name)
+        columns[option] = shards.column(draft.shard, draft.row, name)
     return assign_splits(
         rule,
         keys=draft.keys,
@@ -266,6 +289,6 @@ def _ordered_checksums(
             shard = shards[int(number)]
             names = [spec.name for spec in shard.meta.fields]
             here = numbers == number
-            taken = np.asarray(shard.checksums)[rows[here]]
+            taken = shard.checksum_table[rows[here]]
             block[here] = taken[:, [names.index(field.name) for field in fields]]
         yield block

@@ -20,7 +20,7 @@ Array: TypeAlias = NDArray[Any]
 Sample: TypeAlias = dict[str, Array | str]
 
 _RESERVED = {"index"}  # the loader's own: the numbers of a batch's samples
-_NAME = re.compile(r"[^/\x00-\x1f]{1,100}")
+NAME_PATTERN = r"^[^/\x00-\x1f]{1,100}$"
 _KINDS = "biufc"
 
 
@@ -100,7 +100,7 @@ def _array_type(dtype: np.dtype[Any], ndim: int) -> FieldType:
 
 @functools.lru_cache(maxsize=1024)
 def _usable_name(name: str) -> bool:
-    return bool(_NAME.fullmatch(name)) and name not in {".", ".."} and name not in _RESERVED
+    return re.fullmatch(NAME_PATTERN, name) is not None and name not in {".", ".."} and name not in _RESERVED
 
 
 def _tuple_names(count: int) -> Sequence[str]:
@@ -109,12 +109,14 @@ def _tuple_names(count: int) -> Sequence[str]:
 
 def _value(value: Any, name: str, key: str) -> Array | str:
     if isinstance(value, str):  # np.str_ included
-        return str(value)
+        return _encodable(str(value), name, key)
     if hasattr(value, "detach"):  # a torch tensor, without importing torch to know it
         value = value.detach().cpu()
         if str(value.dtype) == "torch.bfloat16":
             raise SchemaError(key, f"field {name!r} is bfloat16, which HDF5 lacks; use .float()")
         value = value.numpy()
+    if isinstance(value, np.ma.MaskedArray):
+        raise SchemaError(key, f"field {name!r} is a masked array; fill it, and keep the mask as a field")
     if value is None or isinstance(value, bytes | Mapping | set):
         raise SchemaError(key, f"field {name!r} is {type(value).__name__}; {_REMEDY}")
     try:
@@ -122,12 +124,20 @@ def _value(value: Any, name: str, key: str) -> Array | str:
     except ValueError as error:
         raise SchemaError(key, f"field {name!r} is not an array ({error}); {_REMEDY}") from error
     if array.dtype.kind == "U" and array.ndim == 0:
-        return str(array)
+        return _encodable(str(array), name, key)
     if array.dtype.kind not in _KINDS or array.dtype.itemsize > (16 if array.dtype.kind == "c" else 8):
         raise SchemaError(key, f"field {name!r} has dtype {array.dtype}; {_REMEDY}")
     if array.dtype.byteorder == ">":
         array = array.astype(array.dtype.newbyteorder("<"))
     return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+def _encodable(text: str, name: str, key: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise SchemaError(key, f"field {name!r} has text that is not Unicode ({error.reason})") from error
+    return text
 
 
 _REMEDY = (

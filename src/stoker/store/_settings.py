@@ -12,6 +12,7 @@ from pydantic import Field
 from stoker.config import Settings
 from stoker.errors import ConfigError, UsageError
 from stoker.store._codec import Compression
+from stoker.store._manifest import SHARD_BYTES
 from stoker.store._pack import OnError, pack
 from stoker.store._store import Store
 from stoker.store.sources import open_source
@@ -46,7 +47,7 @@ class PackSettings(Settings):
     on_error: OnError = "raise"
     num_workers: int | None = Field(default=None, ge=0)
     batch_size: int | None = Field(default=None, ge=1)
-    shard_bytes: int = Field(default=64 << 20, ge=1)
+    shard_bytes: int = Field(default=SHARD_BYTES, ge=1)
     force: bool = False
 
 
@@ -76,7 +77,7 @@ def find_source(spec: str, options: dict[str, Any]) -> Any:
     """The source that a path, a glob or ``module:object`` means."""
     if ":" in spec and not os.path.lexists(spec) and "/" not in spec:
         found = find_object(spec)
-        return found(**options) if isinstance(found, type) or options else found
+        return _made(found, spec, options) if isinstance(found, type) or options else found
     return open_source(spec, **options)
 
 
@@ -84,11 +85,18 @@ def find_transform(settings: TransformSettings) -> Callable[[Any], Any]:
     """The transform of that name; a class, or a factory with parameters, is called with them."""
     found = find_object(settings.name)
     if isinstance(found, type) or settings.parameters:
-        found = found(**settings.parameters)
+        found = _made(found, settings.name, settings.parameters)
     if not callable(found):
         raise ConfigError(f"transform {settings.name!r} is not callable: {found!r}")
     made: Callable[[Any], Any] = found
     return made
+
+
+def _made(maker: Any, name: str, options: dict[str, Any]) -> Any:
+    try:
+        return maker(**options)
+    except Exception as error:  # whatever the user's class does when it is made
+        raise UsageError(f"{name!r} cannot be made with {options}: {error!r}") from error
 
 
 def find_object(name: str) -> Any:
@@ -100,8 +108,8 @@ def find_object(name: str) -> Any:
         sys.path.insert(0, str(Path.cwd()))
     try:
         found: Any = importlib.import_module(module_name)
-    except ImportError as error:
-        raise UsageError(f"cannot import {module_name!r} of {name!r}: {error}") from error
+    except Exception as error:  # whatever the user's module does when it is imported
+        raise UsageError(f"cannot import {module_name!r} of {name!r}: {error!r}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise UsageError(f"module {module_name!r} has no {attribute!r}")

@@ -10,9 +10,9 @@
 /meta                                      JSON: fields, transform, moments
 """
 
+import functools
 import json
 import math
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from stoker.store._moments import Moments
 from stoker.store._samples import Array, Sample
 from stoker.store._strings import Strings
 
+_MAX_META_BYTES = 1 << 24
 _BLOCK_ROWS = 256  # decoded at a time when all rows are checked
 
 
@@ -54,6 +55,8 @@ class ShardMeta:
     @classmethod
     def from_column(cls, column: Column) -> "ShardMeta":
         """From JSON bytes."""
+        if column.num_bytes > _MAX_META_BYTES:
+            raise UnsafeStoreError(f"a shard's description of {column.num_bytes} bytes is too large")
         data = json.loads(np.asarray(column).tobytes())
         return cls(
             transform=data["transform"],
@@ -78,8 +81,17 @@ class Shard:
             self.fields = {spec.name: self._field(spec) for spec in self.meta.fields}
         except DamagedStoreError:
             raise
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
+        except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise UnsafeStoreError(f"{self.path} is not a shard: {error!r}") from error
+
+    @classmethod
+    def of_unknown_size(cls, root: Path, name: str, num_bytes: int) -> "Shard":
+        """A shard that no manifest names: the number of its samples is its own word."""
+        columns = open_columns(shard_path(root, name), num_bytes)
+        if "index/fingerprints" not in columns:
+            raise UnsafeStoreError(f"{shard_path(root, name)} is not a shard")
+        rows = len(columns["index/fingerprints"])
+        return cls(root, FileEntry(digest=name, num_bytes=num_bytes, num_samples=rows))
 
     def __len__(self) -> int:
         return self.entry.num_samples
@@ -105,9 +117,19 @@ class Shard:
         damages = ((row, self.damage(row, name)) for row in np.flatnonzero(differ).tolist())
         return [(row, why) for row, why in damages if why is not None]
 
+    @functools.cached_property
+    def checksum_table(self) -> NDArray[np.uint64]:
+        """All checksums [N, F]."""
+        return np.asarray(self.checksums)
+
+    @property
+    def value_bytes(self) -> int:
+        """Size of all values before compression."""
+        return sum(field.column.num_bytes for field in self.fields.values())
+
     def _expected(self, name: str) -> NDArray[np.uint64]:
         position = [spec.name for spec in self.meta.fields].index(name)
-        return np.asarray(self.checksums)[:, position]
+        return self.checksum_table[:, position]
 
     def _field(self, spec: FieldSpec) -> "ShardField":
         if not spec.ragged:
@@ -133,13 +155,18 @@ class Shard:
 
 
 class Shards(Sequence[Shard]):
-    """The shards of a store, each opened when it is first needed."""
+    """The shards of a store, each opened when it is first needed.
 
-    def __init__(self, root: Path, entries: Sequence[FileEntry]) -> None:
+    Two threads may open the same one at once: that is harmless, and a lock would not survive a fork.
+    """
+
+    def __init__(
+        self, root: Path, entries: Sequence[FileEntry], fields: Sequence[FieldSpec] | None = None
+    ) -> None:
         self.root = root
         self.entries = entries
+        self._types = None if fields is None else {field.name: field.type for field in fields}
         self._opened: list[Shard | None] = [None] * len(entries)
-        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -147,14 +174,36 @@ class Shards(Sequence[Shard]):
     def __getitem__(self, number: int) -> Shard:  # type: ignore[override]  # one at a time
         shard = self._opened[number]
         if shard is None:
-            with self._lock:
-                shard = self._opened[number] or Shard(self.root, self.entries[number])
-                self._opened[number] = shard
+            shard = Shard(self.root, self.entries[number])
+            if self._types not in (None, {field.name: field.type for field in shard.meta.fields}):
+                raise UnsafeStoreError(f"{shard.path} has other fields than the manifest says")
+            self._opened[number] = shard
         return shard
+
+    def column(self, shard: NDArray[Any], row: NDArray[Any], name: str) -> list[Any] | Array:
+        """One field of the given rows, in order: an array where all values have one shape."""
+        shard, row = np.asarray(shard, np.int64), np.asarray(row, np.int64)
+        numbers = np.unique(shard).tolist()
+        parts: dict[int, Any] = {n: self[n].fields[name].values(row[shard == n]) for n in numbers}
+        if len(parts) == 1:
+            return parts[numbers[0]]  # type: ignore[no-any-return]
+        arrays = [part for part in parts.values() if isinstance(part, np.ndarray)]
+        if len(arrays) == len(parts) and len({part.shape[1:] for part in arrays}) == 1:
+            joined = np.empty((len(shard), *arrays[0].shape[1:]), arrays[0].dtype)
+            for n in numbers:
+                joined[shard == n] = parts[n]
+            return joined
+        values: list[Any] = [None] * len(shard)
+        for n in numbers:
+            for place, value in zip(np.flatnonzero(shard == n), parts[n], strict=True):
+                values[place] = value
+        return values
 
 
 class ShardField:
     """One field of a shard, by row."""
+
+    column: Column
 
     def value(self, row: int) -> Array | str:
         """The value, as a new object."""
@@ -288,9 +337,9 @@ def _sizes(shape: tuple[int | None, ...]) -> tuple[int, ...]:
 
 
 def _offsets(column: Column, num_samples: int, num_values: int) -> NDArray[np.int64]:
-    offsets = np.asarray(column)
-    if offsets.shape != (num_samples + 1,) or offsets.dtype != np.int64:
+    if column.shape != (num_samples + 1,) or column.dtype != np.int64:
         raise UnsafeStoreError("a table of offsets has another length than its samples")
+    offsets = np.asarray(column)
     if offsets[0] != 0 or offsets[-1] != num_values or (np.diff(offsets) < 0).any():
         raise UnsafeStoreError("a table of offsets points outside its values")
     return offsets

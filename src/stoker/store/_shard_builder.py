@@ -43,13 +43,9 @@ class ShardBuilder:
         """Append one sample, whose fields must be of the builder's types."""
         for name in self._types:
             value = sample[name]
-            if isinstance(value, str):
-                data: bytes | memoryview = value.encode()
-                shape: tuple[int, ...] = (len(data),)
-            else:
-                data, shape = as_bytes(value), value.shape
+            data = value.encode() if isinstance(value, str) else as_bytes(value)
             self._values[name] += data
-            self._shapes[name].append(shape)
+            self._shapes[name].append((len(data),) if isinstance(value, str) else value.shape)
             self._checksums.append(checksum(value))
             self.num_bytes += len(data)
         self._keys.append(key)
@@ -110,6 +106,9 @@ def _ragged(name: str, values: Array, shapes: list[tuple[int, ...]]) -> dict[str
 def _moments(values: Array, shapes: list[tuple[int, ...]], spec: FieldSpec) -> Moments:
     if not spec.ragged:
         return Moments.of(values.reshape(len(shapes), *shapes[0]), spec.channel_axis)
+    axis = spec.channel_axis
+    if axis is None or all(shape[axis] == 1 for shape in shapes):  # one channel: no need to tell them apart
+        return Moments.of(values[None], None)
     parts, start = [], 0
     for shape in shapes:
         stop = start + int(np.prod(shape))

@@ -30,7 +30,8 @@ def split_rule(fractions: Mapping[str, float], *, stratify: str | None, group: s
             f"split fractions must sum to at most 1, got {dict(fractions)}, "
             f"which is {sum(fractions.values()):g}"
         )
-    return SplitRule(fractions=dict(fractions), stratify=stratify, group=group)
+    in_order = dict(sorted(fractions.items()))  # positions are kept: the order given must not matter
+    return SplitRule(fractions=in_order, stratify=stratify, group=group)
 
 
 def assign_splits(
@@ -69,7 +70,10 @@ def _stratified(
     _, codes = np.unique(np.array([str(label) for label in labels]), return_inverse=True)
     stratum = _most_frequent(member, codes)
     place = np.full(len(units), -1, np.int16)
-    np.maximum.at(place, member, previous)  # a new sample of an old group goes where its group is
+    had = previous >= 0
+    if had.any():  # a new sample of an old group goes where most of its group is
+        present, within = np.unique(member[had], return_inverse=True)
+        place[present] = _most_frequent(within, previous[had].astype(np.intp))
     # the last share belongs to no split
     shares = np.append(fractions, max(0.0, 1.0 - fractions.sum()))
     filled = np.zeros((int(codes.max(initial=-1)) + 1, len(shares)))

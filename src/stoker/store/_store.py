@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from stoker.errors import DamagedStoreError, UsageError
 from stoker.store._index import Index
 from stoker.store._manifest import FieldSpec, FieldStats, Manifest, read_manifest
-from stoker.store._publish import column
 from stoker.store._samples import Array, Sample
 from stoker.store._shard import Shards
 
@@ -33,9 +32,8 @@ class Store:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.manifest: Manifest = read_manifest(self.path)
-        self.index = Index.open(self.path, self.manifest.index)
-        self.shards = Shards(self.path, self.manifest.shards)
+        self.manifest, self.index = _open(self.path)
+        self.shards = Shards(self.path, self.manifest.shards, self.manifest.fields)
         self._numbers: NDArray[np.int64] | None = None  # of the samples in this view
 
     def __len__(self) -> int:
@@ -64,7 +62,7 @@ class Store:
         return f"Store({str(self.path)!r}, {len(self)} samples, {fields})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.path, self.manifest.content_digest, self._numbers)
+        return _reopen, (self.path.absolute(), self.manifest.content_digest, self._numbers)
 
     @property
     def fields(self) -> dict[str, FieldSpec]:
@@ -172,8 +170,8 @@ class Store:
         shard, row = self.index.shard[numbers], self.index.row[numbers]
         for number in np.unique(shard):
             self._row_check(int(number), row[shard == number])
-        values = column(self.shards, shard, row, name)
-        return list(values) if field.ragged else values
+        values = self.shards.column(shard, row, name)
+        return list(values) if field.ragged else np.asarray(values)
 
     def _shard_number(self, number: int) -> int:
         shard = int(self.index.shard[number])
@@ -190,6 +188,18 @@ class Store:
     def _row_check(self, shard: int, rows: Array) -> None:
         if shard >= len(self.shards) or int(rows.max()) >= self.shards.entries[shard].num_samples:
             raise DamagedStoreError(f"the index of {self.path} points outside its shards")
+
+
+def _open(path: Path) -> tuple[Manifest, Index]:
+    """Manifest and index of one and the same store, even if it is packed anew just now."""
+    manifest = read_manifest(path)
+    try:
+        return manifest, Index.open(path, manifest.index)
+    except DamagedStoreError:
+        latest = read_manifest(path)
+        if latest == manifest:
+            raise
+        return latest, Index.open(path, latest.index)
 
 
 def describe_field(field: FieldSpec) -> str:

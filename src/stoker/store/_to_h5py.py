@@ -25,7 +25,9 @@ def to_h5py(store: "Store") -> Any:
 
     file = h5py.File("store", "w", driver="core", backing_store=False)
     for name, field in store.fields.items():
-        if not field.ragged:
+        if not field.ragged and all(
+            isinstance(store.shards[number].fields[name], FixedField) for number, _, _ in _runs(store)
+        ):
             sizes = [size for size in field.shape if size is not None]
             layout = h5py.VirtualLayout((len(store), *sizes), np.dtype(field.dtype))
             place = 0
@@ -94,6 +96,8 @@ def _source(store: "Store", number: int, name: str, path: str) -> Any:
 
 def _runs(store: "Store") -> Iterator[tuple[int, int, int]]:
     """Stretches of samples that lie one after the other: shard, first row, last row + 1."""
+    if len(store) == 0:
+        return
     shard = store.index.shard[store.numbers].astype(np.int64)
     row = store.index.row[store.numbers].astype(np.int64)
     breaks = np.flatnonzero((np.diff(shard) != 0) | (np.diff(row) != 1)) + 1

@@ -5,6 +5,7 @@ padding included. Then every value is checked (and decoded, where compressed) ag
 checksum, which names the sample and field at fault.
 """
 
+import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,12 +15,19 @@ from pathlib import Path
 import numpy as np
 
 from stoker.config import usable_cores
-from stoker.errors import DamagedStoreError
+from stoker.errors import DamagedStoreError, StokerError
 from stoker.store._index import Index
 from stoker.store._layout import digest, map_file
-from stoker.store._manifest import FileEntry, Manifest, index_path, read_manifest, shard_path
-from stoker.store._progress import Display
-from stoker.store._publish import digest_of
+from stoker.store._manifest import (
+    MANIFEST_NAME,
+    FileEntry,
+    Manifest,
+    index_path,
+    read_manifest,
+    shard_path,
+)
+from stoker.store._progress import Display, Silent
+from stoker.store._publish import digest_of, fields_of, rows_by_shard, stats_of
 from stoker.store._shard import Shard, Shards
 
 
@@ -53,7 +61,9 @@ class ShardReport:
     bad: list[tuple[int, str, str]] = field(default_factory=list)
 
 
-def verify(path: Path, *, quick: bool = False, workers: int | None = None, progress: bool = False) -> Report:
+def verify(
+    path: str | os.PathLike[str], *, quick: bool = False, workers: int | None = None, progress: bool = False
+) -> Report:
     """Check the store at ``path``.
 
     Args:
@@ -68,25 +78,23 @@ def verify(path: Path, *, quick: bool = False, workers: int | None = None, progr
         DamagedStoreError: the manifest itself is damaged; nothing can be said of the rest.
     """
     started = time.monotonic()
-    manifest = read_manifest(path)
+    root = Path(path)
+    manifest = read_manifest(root)
     files: list[tuple[str, str]] = []
     bad: list[tuple[str, str, str]] = []
-    index = _check_index(path, manifest, files)
-    with Display("verifying", manifest.num_samples) as display:
+    index = _check_index(root, manifest, files)
+    with Display("verifying", manifest.num_samples) if progress else Silent() as display:
         num_done = num_bytes = 0
-        for found in check_shards(path, manifest, quick=quick, workers=workers):
+        for found in check_shards(root, manifest, quick=quick, workers=workers):
             entry = manifest.shards[found.number]
             if found.why is not None:
-                files.append((shard_path(path, entry.digest).name, found.why))
+                files.append((shard_path(root, entry.digest).name, found.why))
             bad.extend(_named(found, index))
             num_done += entry.num_samples
             num_bytes += entry.num_bytes
-            if progress:
-                display.update(num_done, num_bytes, len(bad))
+            display.update(num_done, num_bytes, len(bad))
     if index is not None and not files and not bad:
-        shards = Shards(path, manifest.shards)
-        if digest_of(manifest.fields, index, shards) != manifest.content_digest:
-            files.append(("manifest.json", "its content digest does not fit the samples"))
+        files.extend(_check_manifest(root, manifest, index))
     return Report(
         num_samples=manifest.num_samples,
         num_bytes=manifest.num_bytes,
@@ -128,6 +136,26 @@ def _check_file(path: Path, entry: FileEntry) -> str | None:
     except DamagedStoreError as error:
         return str(error)
     return None if digest(content.data) == entry.digest else "its bytes are not those that were written"
+
+
+def _check_manifest(root: Path, manifest: Manifest, index: Index) -> Iterator[tuple[str, str]]:
+    """What the manifest says of the samples against what the (intact) shards say."""
+    shards = Shards(root, manifest.shards, manifest.fields)
+    rows = rows_by_shard(index.shard, index.row, len(manifest.shards))
+    try:
+        axes = {field.name: field.channel_axis for field in manifest.fields}
+        fields = fields_of(shards, rows, axes)
+        told = {
+            "fields": fields == manifest.fields,
+            "statistics": stats_of(shards, rows, fields) == manifest.stats,
+            "content digest": digest_of(fields, index, shards) == manifest.content_digest,
+        }
+    except (StokerError, LookupError, ValueError, TypeError) as error:
+        yield MANIFEST_NAME, f"it does not fit the samples: {error}"
+        return
+    for name, fits in told.items():
+        if not fits:
+            yield MANIFEST_NAME, f"its {name} are not those of the samples"
 
 
 def _check_index(root: Path, manifest: Manifest, files: list[tuple[str, str]]) -> Index | None:

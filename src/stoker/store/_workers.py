@@ -21,16 +21,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stoker.errors import BadSampleError, StokerError, WorkerDiedError
+from stoker.errors import BadSampleError, StokerError, UsageError, WorkerDiedError
 from stoker.store._codec import Compression
 from stoker.store._feed import Feed
 from stoker.store._manifest import FileEntry
-from stoker.store._samples import FieldType, check_types, field_types
+from stoker.store._samples import FieldType, Sample, check_types, field_types
 from stoker.store._shard_builder import ShardBuilder
 
 _FLUSH_S = 30.0  # a slow transform loses at most this much work to a kill
 _BATCH_S = 0.2  # how long a worker is busy with one batch: short tails, little traffic
 _MAX_BATCH = 1024
+_MAX_COMPRESSED_BYTES = 1 << 31
+
+
+@dataclass(frozen=True)
+class AskedField:
+    """A field that the caller named for some option; the first sample tells whether there is one."""
+
+    option: str
+    name: str
+    axis: int | None
+
+    def check(self, types: Mapping[str, FieldType]) -> None:
+        """Raise UsageError unless the samples have such a field."""
+        kind = types.get(self.name)
+        if self.option != "channel_axis":
+            if kind is None or kind.ndim:
+                usable = sorted(name for name, kind in types.items() if kind.ndim == 0)
+                raise UsageError(
+                    f"{self.option} needs a scalar or text field, got {self.name!r}; there are {usable}"
+                )
+        elif kind is None:
+            raise UsageError(f"channel_axis names the field {self.name!r}; there are {sorted(types)}")
+        elif self.axis is not None and not 0 <= self.axis < kind.ndim:
+            raise UsageError(
+                f"channel_axis of {self.name!r} must be one of its {kind.ndim} axes, from 0, got {self.axis}"
+            )
 
 
 @dataclass(frozen=True)
@@ -42,6 +68,7 @@ class Job:
     transform: str
     compression: Compression
     channel_axis: Mapping[str, int | None]
+    asked_fields: tuple[AskedField, ...]
     skip_bad: bool
     shard_bytes: int
 
@@ -61,7 +88,6 @@ class Done:
 
     num_samples: int = 0
     num_bytes: int = 0
-    kept: list[int] = field(default_factory=list)  # known already, by content
     skipped: list[tuple[int, str, str]] = field(default_factory=list)  # sample, key, why
     shards: list[NewShard] = field(default_factory=list)
     types: dict[str, FieldType] | None = None
@@ -122,12 +148,15 @@ class Worker:
     def _pack_one(self, i: int, known: bytes | None, done: Done) -> None:
         key = self._job.feed.key(i)
         fingerprint, sample = self._job.feed.read(i, key, known)
-        if sample is None:
-            done.kept.append(i)
+        if sample is None:  # packed already
             return
         if self.types is None:
             self.types = field_types(sample)
+            for asked in self._job.asked_fields:
+                asked.check(self.types)
         check_types(sample, self.types, key)
+        if self._job.compression != "none":
+            _check_size(sample, key)
         if self._builder is None:
             self._builder = ShardBuilder(self.types, self._job.channel_axis)
             self._since = time.monotonic()
@@ -140,21 +169,28 @@ class Worker:
             self.flush(done)
 
 
+@contextlib.contextmanager
 def run_in_place(
     job: Job, work: Work, types: Mapping[str, FieldType] | None, batch_size: int | None
-) -> Iterator[Done]:
-    """Do the work in this process."""
+) -> Iterator[Iterator[Done]]:
+    """Do the work in this process; gives what each batch brought."""
     worker = Worker(job, types)
     step = batch_size or 16
-    try:
+
+    def dones() -> Iterator[Done]:
         for start in range(0, len(work), step):
             yield worker.pack(work.slice(start, start + step))
-    finally:
         last = Done()
         worker.flush(last)
-    yield last
+        yield last
+
+    try:
+        yield dones()
+    finally:
+        worker.flush(Done())  # of a run that was stopped: the next one finds it
 
 
+@contextlib.contextmanager
 def run_in_processes(
     job: Job,
     work: Work,
@@ -163,44 +199,41 @@ def run_in_processes(
     num_workers: int,
     batch_size: int | None,
     lock_descriptor: int,
-) -> Iterator[Done]:
-    """Do the work in forked processes; yields what each batch brought, in no particular order.
+) -> Iterator[Iterator[Done]]:
+    """Do the work in forked processes; gives what each batch brought, in no particular order.
 
-    Closing the iterator early (an exception, Ctrl-C) makes every worker publish what it has before
-    it ends, so that little is lost.
+    Left early (an exception, Ctrl-C), it makes every worker publish what it has before it ends, so
+    that little is lost; left in a hurry (a second Ctrl-C), it kills them.
 
     Raises:
         WorkerDiedError: a worker was killed; what others published stays.
     """
-    pool = _Pool(job, work, types, num_workers, batch_size, lock_descriptor)
+    pool = _Pool(work, types, batch_size)
     try:
-        yield from pool.run()
+        pool.start(job, min(num_workers, len(work)), lock_descriptor)
+        yield pool.run()
     finally:
         pool.close()
 
 
 class _Pool:
-    def __init__(
-        self,
-        job: Job,
-        work: Work,
-        types: Mapping[str, FieldType] | None,
-        num_workers: int,
-        batch_size: int | None,
-        lock_descriptor: int,
-    ) -> None:
-        context = mp.get_context("fork")
+    """The processes, what they were sent, and what is left to send."""
+
+    def __init__(self, work: Work, types: Mapping[str, FieldType] | None, batch_size: int | None) -> None:
+        self._context = mp.get_context("fork")
         self._work = work
         self._next = 0
         self._types = types
         self._batch_size = batch_size
         self._seconds_per_sample = _BATCH_S
-        self._stop = context.RawValue(ctypes.c_bool)
+        self._stop = self._context.RawValue(ctypes.c_bool)
         self._workers: dict[Connection, Any] = {}
         self._sent: dict[Connection, float] = {}
-        for _ in range(min(num_workers, len(work))):
-            ours, theirs = context.Pipe()
-            process = context.Process(
+
+    def start(self, job: Job, num_workers: int, lock_descriptor: int) -> None:
+        for _ in range(num_workers):
+            ours, theirs = self._context.Pipe()
+            process = self._context.Process(
                 target=_main,
                 args=(
                     theirs,
@@ -228,10 +261,9 @@ class _Pool:
             done = None
             for connection in self._ready(running):
                 done = self._receive(connection)
-                if self._types is None and done.types is not None:
+                if self._types is None:  # still so if nothing of the first batch had to be packed
                     self._types = done.types
-                if self._types is not None:
-                    self._start(waiting)
+                self._start(waiting)
                 if connection in self._sent:
                     self._adapt(connection, done)
                     self._send(connection)
@@ -242,12 +274,17 @@ class _Pool:
                 yield done
 
     def close(self) -> None:
-        """Stop every worker that is left; each publishes what it has, unless it is interrupted."""
+        """Stop every worker that is left; each publishes what it has, unless we are interrupted."""
         self._stop.value = True
         try:
-            for connection, process in self._workers.items():
+            for connection in self._workers:
                 with contextlib.suppress(OSError):
                     connection.send(None)
+            for connection, process in self._workers.items():
+                # a full pipe would keep it from ending: read what it still reports, to the end
+                with contextlib.suppress(OSError, EOFError):
+                    while True:
+                        connection.recv()
                 process.join()
         finally:
             for connection, process in self._workers.items():
@@ -342,12 +379,22 @@ def _main(
         connection.send(last)
     except (EOFError, BrokenPipeError):
         return
-    except StokerError as error:
+    except Exception as error:  # noqa: BLE001 - the parent raises it
         trace = "".join(traceback.format_exception(error))
-        with contextlib.suppress(StokerError):
+        with contextlib.suppress(Exception):
             worker.flush(Done())
-        error.__cause__ = None  # may not be picklable; its text is in the trace
-        connection.send((error, trace))
+        known = isinstance(error, StokerError)
+        told = error if known else WorkerDiedError(f"a packing worker failed: {error!r}")
+        told.__cause__ = None  # may not be picklable; its text is in the trace
+        connection.send((told, trace))
+
+
+def _check_size(sample: Sample, key: str) -> None:
+    for name, value in sample.items():
+        if not isinstance(value, str) and value.nbytes >= _MAX_COMPRESSED_BYTES:
+            raise BadSampleError(
+                key, f"field {name!r} has {value.nbytes} bytes, too many for one chunk; use compression none"
+            )
 
 
 def _die_with(parent: int) -> None:

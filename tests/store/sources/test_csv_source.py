@@ -41,10 +41,12 @@ def test_integer_labels_stay_integers(table: Path) -> None:
     assert source.classes == {}
 
 
-def test_numeric_labels_become_floats_with_nan_where_empty(table: Path) -> None:
+def test_numeric_labels_become_floats_and_an_empty_one_is_a_bad_sample(table: Path) -> None:
     source = CsvSource(table, path_column="file", label_column="score")
-    np.testing.assert_array_equal([source[i]["y"] for i in range(3)], [0.5, np.nan, 2])
+    assert [source[i]["y"] for i in (0, 2)] == [0.5, 2]
     assert source[2]["y"].dtype == np.float64
+    with pytest.raises(BadSampleError, match="it has no label"):
+        source[1]
 
 
 def test_other_labels_become_class_numbers_by_sorted_name(table: Path) -> None:

@@ -9,6 +9,7 @@ from stoker.store._strings import Strings
 
 Column = NDArray[np.int64] | NDArray[np.float64] | Strings
 
+LABEL = "y"  # the field that holds the label
 NO_CLASS = -1
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from stoker.errors import BadSampleError, UsageError
 from stoker.store._strings import Strings
-from stoker.store.sources._columns import NO_CLASS, Column
+from stoker.store.sources._columns import LABEL, NO_CLASS, Column
 from stoker.store.sources._fingerprints import (
     column_word,
     column_words,
@@ -117,7 +117,8 @@ class FileSource(Source):
                     key, f"the file has a field {field!r} of its own, beside the label or column"
                 )
             value = column[i]
-            if field in self.classes and value == NO_CLASS:
+            empty = value == NO_CLASS if field in self.classes else field == LABEL and bool(np.isnan(value))
+            if empty:
                 raise BadSampleError(key, f"it has no label (field {field!r} is empty)")
             sample[field] = value
         return sample

@@ -35,7 +35,7 @@ def split_pattern(pattern: str) -> tuple[str, str]:
 
 
 def list_files(root: str, pattern: str) -> list[str]:
-    """Posix paths below ``root`` of the files that match, sorted; hidden ones are left out.
+    """Posix paths below ``root`` of the files that match, sorted; hidden ones are left out, and stores.
 
     Linked folders are followed, but never into themselves. A link to nowhere is listed: it is a
     sample that cannot be read, and dropping it silently would hide that.
@@ -107,7 +107,7 @@ class _Walk:
         after = set()
         for k in active:
             if self.parts[k] == ANY_DEPTH:
-                if not folder_name.startswith("."):
+                if not folder_name.startswith(".") and not folder_name.endswith(".stoker"):
                     after.add(k)
             elif k < self.last and self.matches[k](folder_name):
                 after.add(k + 1)

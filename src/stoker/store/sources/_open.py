@@ -32,8 +32,14 @@ def open_source(spec: object, **options: Any) -> Samples:
     if not isinstance(spec, str | os.PathLike):
         return _checked_object(spec, options)
     text = os.fspath(spec)
+    if not text:
+        raise UsageError("a source is a path, got an empty one; '.' is the current folder")
     path = Path(text)
-    if path.is_dir():
+    try:
+        is_folder = path.is_dir()
+    except OSError as error:
+        raise SourceError(f"{text!r} cannot be looked at: {error.strerror}") from error
+    if is_folder:
         return FolderSource(text, **options)
     if not path.exists():
         if has_magic(text):

@@ -1,0 +1,45 @@
+"""What passes between the loader and whatever reads for it."""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from stoker.errors import BadSampleError
+from stoker.loader._order import Order
+from stoker.loader._plan import Plan
+
+INDEX = "index"  # the field with the numbers of a batch's samples
+
+
+@dataclass(frozen=True)
+class Course:
+    """Everything that determines what an epoch's remaining batches hold."""
+
+    order: Order
+    plan: Plan
+    seed: int
+    epoch: int
+    consumed: int  # positions that all ranks together have behind them
+
+    def consumed_after(self, step: int) -> int:
+        """The same after the ``step``-th step from here."""
+        return self.plan.consumed_after(self.consumed, step + 1)
+
+
+@dataclass
+class Fetched:
+    """One batch in host memory."""
+
+    step: int
+    tensors: dict[str, Any]
+    bad: list[BadSampleError] = field(default_factory=list)
+
+
+class Data(Protocol):
+    """What the loader must know of its data."""
+
+    identity: str  # differs where the samples differ
+
+    def __len__(self) -> int: ...
+
+    def key(self, number: int) -> str:
+        """The sample's name, for messages."""

@@ -1,0 +1,97 @@
+"""Getting batches onto the device: not at all on the CPU, on a stream of its own with CUDA."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stoker.loader._course import Fetched
+from stoker.store._samples import Array
+
+if TYPE_CHECKING:
+    import torch
+
+Batch = dict[str, Any]
+
+
+class Transfer:
+    """Copies batches to the device one step ahead of their use.
+
+    With CUDA, buffers are pinned and the copy runs on its own stream; the consumer's stream waits
+    for it by an event, never the host. The host tensor is held until that event has passed, so that
+    its buffer is not filled again while the copy still reads it.
+    """
+
+    def __init__(self, device: "str | torch.device") -> None:
+        import torch
+
+        self.device = torch.device(device)
+        self._stream: Any = None
+        if self.device.type == "cuda":
+            self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        self._held: list[tuple[Any, Batch]] = []  # event of a copy, and what it reads
+
+    def buffer(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Memory for batches: pinned if they are copied to a GPU."""
+        if self._stream is None:
+            return np.empty(shape, dtype)
+        import torch
+
+        num_bytes = int(np.prod(shape)) * dtype.itemsize
+        pinned = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
+        return pinned.numpy().view(dtype).reshape(shape)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether host memory must be pinned."""
+        return self._stream is not None
+
+    def ahead(self, batches: Iterator[Fetched]) -> Iterator[tuple[Fetched, Batch]]:
+        """Each batch with its tensors on the device; with CUDA, the next copy is already under way."""
+        if self._stream is None:
+            for fetched in batches:
+                yield fetched, self._moved(fetched.tensors)
+                del fetched
+            return
+        held: tuple[Fetched, Batch, Any] | None = None
+        for fetched in batches:
+            following = fetched, *self._copied(fetched.tensors)
+            if held is not None:
+                yield self._delivered(*held)
+            held = following
+        if held is not None:
+            yield self._delivered(*held)
+
+    def _moved(self, batch: Batch) -> Batch:
+        if self.device.type == "cpu":
+            return batch
+        return {name: _to(value, self.device) for name, value in batch.items()}
+
+    def _copied(self, batch: Batch) -> tuple[Batch, Any]:
+        """Start the copy; gives its target and the event that marks its end."""
+        import torch
+
+        with torch.cuda.stream(self._stream):
+            moved = self._moved(batch)
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            event.record(self._stream)
+        self._held = [(done, held) for done, held in self._held if not done.query()]
+        self._held.append((event, batch))
+        return moved, event
+
+    def _delivered(self, fetched: Fetched, moved: Batch, event: Any) -> tuple[Fetched, Batch]:
+        """Let the consumer's stream, not the host, wait for the copy."""
+        import torch
+
+        consumer = torch.cuda.current_stream(self.device)
+        consumer.wait_event(event)
+        for value in moved.values():
+            if isinstance(value, torch.Tensor):
+                value.record_stream(consumer)
+        return fetched, moved
+
+
+def _to(value: Any, device: "torch.device") -> Any:
+    import torch
+
+    return value.to(device, non_blocking=True) if isinstance(value, torch.Tensor) else value

@@ -1,0 +1,112 @@
+"""One field of all shards as one array: file ranges mapped side by side into one stretch of memory.
+
+Shards are separate files, but a gather wants a single array, so that one ``numpy.take`` copies a
+whole batch at memory speed. So a stretch of address space is reserved (it costs nothing), and the
+field's bytes of each shard are mapped into it at a place where its rows fall onto the grid of row
+sizes. Row r of shard s is then row ``first_row[s] + r`` of the stacked array; the rows between
+two shards exist only as addresses, and nobody may touch them.
+
+The grid: files map at multiples of a page, and a field of a page or more begins on one in its file.
+A row boundary on a page boundary recurs every lcm(page, row) bytes; each shard starts at such a
+place. (Fields of less than a page are copied.)
+"""
+
+import ctypes
+import math
+import mmap
+import os
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stoker.errors import UnsafeStoreError
+from stoker.store._layout import open_checked
+from stoker.store._mapping import MAP_SHARED, PROT_READ, libc, map_call
+from stoker.store._samples import Array
+
+_PAGE = mmap.PAGESIZE
+_MAP_FIXED, _MAP_PRIVATE, _MAP_ANONYMOUS, _MAP_NORESERVE = 0x10, 0x02, 0x20, 0x4000
+_PROT_NONE, _PROT_WRITE = 0, 2
+_MAX_ADDRESS_BYTES = 1 << 45  # a quarter of what a process has on x86-64 and arm64
+_MADV_POPULATE_READ = 22  # Linux 5.14
+
+
+@dataclass(frozen=True)
+class Range:
+    """Rows of one field in one file, which must have just ``file_bytes`` bytes."""
+
+    path: Path
+    file_bytes: int
+    offset: int
+    num_rows: int
+
+
+class StackedColumn:
+    """The rows of several file ranges as one array [M, ...] with gaps; see ``first_row``."""
+
+    def __init__(self, array: Array, first_row: NDArray[np.int64], places: list[tuple[int, int]]) -> None:
+        self.array = array
+        self.first_row = first_row
+        self._places = places  # address and size of each shard's bytes
+
+    def populate(self, number: int) -> bool:
+        """Read shard ``number`` into memory and map its pages; False where the system cannot.
+
+        Otherwise the first touch of each page costs a fault, which makes a first epoch crawl.
+        """
+        address, num_bytes = self._places[number]
+        done: int = libc.madvise(address, num_bytes, _MADV_POPULATE_READ)
+        return done == 0
+
+
+def stack(ranges: Sequence[Range], shape: tuple[int, ...], dtype: np.dtype[Any]) -> StackedColumn | None:
+    """Map the ranges as one array, or None where rows are empty or there is no room for them.
+
+    Raises:
+        DamagedStoreError: a file has another size than it should, or the range lies outside it.
+    """
+    row_bytes = math.prod(shape) * dtype.itemsize
+    if row_bytes == 0:
+        return None
+    grid = math.lcm(_PAGE, row_bytes)
+    spans = [_ceil(part.num_rows * row_bytes, _PAGE) for part in ranges]
+    starts = [0]
+    for span in spans:
+        starts.append(_ceil(starts[-1] + span, grid))
+    if starts[-1] > _MAX_ADDRESS_BYTES:
+        return None
+    base = map_call(None, starts[-1], _PROT_NONE, _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_NORESERVE, -1, 0)
+    block = (ctypes.c_ubyte * starts[-1]).from_address(base)
+    weakref.finalize(block, libc.munmap, base, starts[-1]).atexit = False
+    places = []
+    for part, span, start in zip(ranges, spans, starts, strict=False):
+        _map_range(part, base + start, span, part.num_rows * row_bytes)
+        places.append((base + start, span))
+    rows = np.frombuffer(memoryview(block), np.uint8)
+    rows.flags.writeable = False
+    array = np.ndarray((starts[-1] // row_bytes, *shape), dtype, rows.data)
+    first_row = np.array(starts[:-1], np.int64) // row_bytes
+    return StackedColumn(array, first_row, places)
+
+
+def _map_range(part: Range, address: int, span: int, num_bytes: int) -> None:
+    with open_checked(part.path, part.file_bytes) as descriptor:
+        if part.offset + num_bytes > part.file_bytes:
+            raise UnsafeStoreError(f"{part.path} is smaller than the manifest says of its fields")
+        if part.offset % _PAGE == 0:
+            map_call(address, span, PROT_READ, MAP_SHARED | _MAP_FIXED, descriptor, part.offset)
+            return
+        # less than a page: it does not begin on one, so it is copied
+        flags = _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_FIXED
+        map_call(address, span, PROT_READ | _PROT_WRITE, flags, -1, 0)
+        content = os.pread(descriptor, num_bytes, part.offset)
+        ctypes.memmove(address, content, len(content))
+
+
+def _ceil(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
