@@ -42,12 +42,17 @@ class Report:
     name: str
     libraries: tuple[str, ...]
     rows: list[Row] = field(default_factory=list)
+    versions_elsewhere: dict[str, str] = field(default_factory=dict)  # in other environments
 
     def add(self, workload: str, system: str, values: list[float], unit: str) -> float:
         """Add a figure and give its median."""
         middle = statistics.median(values)
         self.rows.append(Row(workload, system, middle, unit, len(values), min(values), max(values)))
         return middle
+
+    def add_missing(self, workload: str, system: str) -> None:
+        """Say that a figure could not be had here."""
+        self.rows.append(Row(workload, system, 0.0, "missing", 0, 0.0, 0.0))
 
     def write(self) -> None:
         """Print the table and write ``results/NAME.json`` and ``results/NAME.md``."""
@@ -56,7 +61,7 @@ class Report:
             "schema_version": 1,
             "benchmark": self.name,
             "machine": machine(),
-            "versions": versions(self.libraries),
+            "versions": versions(self.libraries) | self.versions_elsewhere,
             "commit": commit(),
             "rows": [vars(row) for row in self.rows],
         }
@@ -104,9 +109,11 @@ def seconds_of(work: Callable[[], object]) -> float:
 def peak_memory() -> Iterator[dict[str, int]]:
     """The peak memory of this process and its children together, by sampling every 5 ms.
 
-    Proportional set size: a page shared by forked processes counts once in all.
+    Proportional set size: a page shared by forked processes counts once in all. ``start_bytes`` is
+    what there was at the start.
     """
-    peak = {"num_bytes": 0}
+    start_bytes = _tree_bytes(os.getpid())
+    peak = {"num_bytes": start_bytes, "start_bytes": start_bytes}
     finished = threading.Event()
 
     def watch() -> None:
