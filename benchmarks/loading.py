@@ -32,6 +32,7 @@ from peers.driving import BENCHMARKS, Peers, System, install
 from peers.workloads import Workload
 
 LIMIT = "limit: "
+RATIO = " / "
 STARVED = "share of time starved"
 WORKERS, THREADS = ("0 workers", "2 workers"), ("1 thread", "2 threads")
 
@@ -151,12 +152,14 @@ def epochs(bench: Bench, name: str, workload: Workload, systems: Sequence[System
     values = measure(bench, title, systems, "samples/s")
     mine = values.get(best(values, STOKER))
     for peer, budget in ((FFCV, 1.3), (H5PY, 8)):
-        label = f"Stoker / {peer.name} (budget {budget})"
-        add_ratio(bench, title, label, mine, values.get(best(values, peer)))
+        if peer in systems:
+            label = f"{STOKER.name}{RATIO}{peer.name} (budget {budget})"
+            add_ratio(bench, title, label, mine, values.get(best(values, peer)))
     limit = systems[0]
     for threads in THREADS:
-        label = f"Stoker / {limit.name}, {threads} each" + (" (budget 0.8)" if limit == TAKE else "")
-        mine, theirs = (values.get(f"{system.name}, {threads}") for system in (STOKER, limit))
+        aim = " (budget 0.8)" if limit == TAKE else ""
+        label = f"{STOKER.name}{RATIO}{limit.name}, {threads} each{aim}"
+        mine, theirs = (values.get(_label(system, threads)) for system in (STOKER, limit))
         add_ratio(bench, title, label, mine, theirs)
 
 
@@ -271,10 +274,12 @@ def best(values: Values, system: System, *, lowest: bool = False) -> str:
 def add_ratio(
     bench: Bench, workload: str, label: str, mine: list[float] | None, theirs: list[float] | None
 ) -> None:
-    """The ratio of figures that were measured one soon after the other, if both were."""
-    if mine is not None and theirs is not None:
-        ratios = [ours / peer for ours, peer in zip(mine, theirs, strict=True)]
-        bench.report.add(workload, label, ratios, "ratio")
+    """The ratio of figures that were measured one soon after the other."""
+    if mine is None or theirs is None:
+        bench.report.add_missing(workload, label)
+        return
+    ratios = [ours / peer for ours, peer in zip(mine, theirs, strict=True)]
+    bench.report.add(workload, label, ratios, "ratio")
 
 
 def first_batches(folder: Path, repetitions: int, *, order: int | None) -> Values:
@@ -309,8 +314,9 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     """Bars of samples/s: a panel a workload, in two columns of about equal height."""
     panels: dict[str, list[Row]] = {}
     for row in rows:
-        if row.unit in {"samples/s", "missing"} and not row.workload.startswith("steps"):
+        if row.unit in {"samples/s", "missing"} and RATIO not in row.system:
             panels.setdefault(row.workload, []).append(row)
+    panels = {title: panel for title, panel in panels.items() if any(row.value for row in panel)}
     if not panels:
         return
     try:
@@ -335,6 +341,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 
 
 def _draw_panel(axes: Any, panel: list[Row]) -> None:
+    from matplotlib.ticker import NullFormatter
+
     ordered = sorted(panel, key=lambda row: row.value)
     least = min((row.low for row in ordered if row.value), default=1.0)
     most = max((row.high for row in ordered), default=1.0)
@@ -349,8 +357,10 @@ def _draw_panel(axes: Any, panel: list[Row]) -> None:
         weight = "bold" if ours else "normal"
         axes.text(max(row.high, least / 2), place, text, va="center", fontsize=8, fontweight=weight)
     axes.set_yticks(range(len(ordered)), [row.system for row in ordered], fontsize=8)
+    axes.set_ylim(-0.7, len(ordered) - 0.3)
     axes.set_xscale("log")
-    axes.set_xlim(least / 2, most * 3)  # room for the figures
+    axes.set_xlim(min(least / 2, most / 20), most * 3)  # room for the figures
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_title(panel[0].workload, fontsize=9, loc="left")
     axes.tick_params(axis="x", labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
