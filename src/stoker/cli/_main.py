@@ -30,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Stoker keeps the accelerator fed: pack data once, verify it, load it at memory speed.",
+    help="Stoker keeps the accelerator fed: pack data once, verify it, load it through a mapping.",
 )
 _store.register(app)
 _demo.register(app)

@@ -1,4 +1,4 @@
-"""The loader: shuffled batches on the device, at memory speed, resumable to the sample."""
+"""The loader: shuffled batches on the device, resumable to the sample."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType

@@ -39,11 +39,6 @@ class Slots:
         """We are done with the slot; it is free as soon as the user is."""
         self._taken.discard(number)
 
-    def trim(self, keep: int) -> None:
-        """Forget slots beyond ``keep`` that were only needed because batches were kept."""
-        while len(self._slots) > keep and len(self._slots) - 1 not in self._taken:
-            self._slots.pop()
-
 
 def _in_use(slot: Slot) -> bool:
     """Whether anybody but the pool holds one of the slot's arrays."""

@@ -17,7 +17,7 @@ from stoker.loader._device import Transfer
 from stoker.loader._readers import Reader
 from stoker.loader._slots import Slot, Slots
 
-_BLOCK_BYTES = 8 << 20  # measured: larger blocks gain nothing, smaller ones lose to hand-overs
+_BLOCK_BYTES = 8 << 20  # of 1, 2, 4 and 8 MiB the fastest for 16 kB samples; larger ones were not tried
 _MAX_STEPS_PER_BLOCK = 64
 _MAX_BUDGET_BYTES = 1 << 30
 
