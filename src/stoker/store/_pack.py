@@ -1,6 +1,7 @@
 """Packing: a source of samples becomes a store, in parallel, and again only where it changed."""
 
 import contextlib
+import functools
 import json
 import os
 import time
@@ -58,7 +59,7 @@ from stoker.store.sources import open_source
 
 OnError: TypeAlias = Literal["raise", "skip"]
 
-_JOURNAL_NAME = ".packing.json"  # exists while a run is under way, or after it was interrupted
+_JOURNAL_NAME = ".packing.json"  # exists while a forced run is under way, or after it was killed
 _OLD_STORE = -1
 _FORCE = "pack everything again with force (--force), or choose another path"
 
@@ -194,12 +195,13 @@ class _Run:
         if self.rule is None and self.old is not None:
             self.rule = self.old.splits  # a run that says nothing of splits changes nothing of them
         remove_unfinished(self.root)
-        self._write_journal()
+        self._open_journal()
 
     def plan(self) -> tuple[Work, dict[str, FieldType] | None]:
         """What is left to pack, and the field types that it must have."""
         self.keys = self.feed.keys()
-        check_unique(self.keys)
+        if self.old is None or self.force or self.keys != self._old_index.keys:
+            check_unique(self.keys)
         parts, types_of = self._known()
         now = self.feed.fingerprints() if parts and self.feed.has_fingerprints else None
         self.reuse = find_reuse(self.keys, now, parts)
@@ -255,8 +257,7 @@ class _Run:
             remove_unnamed(self.root, manifest)  # what a kill just after publishing left behind
         else:
             if self.old is not None and not self.force:
-                old_keys = Index.open_checked(self.root, self.old.index).keys
-                num_dropped = int((match_keys(old_keys, keys) < 0).sum())
+                num_dropped = int((match_keys(self._old_index.keys, keys) < 0).sum())
             manifest = publish(self.root, draft, before=self.old)
             manifest = self._merge_small_shards(manifest, shard_bytes)
         seconds = time.monotonic() - started
@@ -306,19 +307,26 @@ class _Run:
             )
         return old
 
-    def _write_journal(self) -> None:
-        """What this run may use of shards without an owner: a forced run none that were there before.
+    def _open_journal(self) -> None:
+        """Note which shards without an owner a forced run passes over: all that were there before it.
 
         A forced run that was killed left its journal; the next one goes on with what it had packed.
         """
         journal = self.root / _JOURNAL_NAME
-        ours: dict[str, Any] = {"transform": self.transform.identity, "force": self.force}
+        if not self.force:
+            journal.unlink(missing_ok=True)
+            return
+        ours = {"transform": self.transform.identity}
         left = _read_json(journal)
-        if self.force:
-            same = all(left.get(name) == value for name, value in ours.items())
-            there = [path.stem for path in our_files(self.root) if path.parent != self.root]
-            self.ignored = set(left["ignored"] if same else there)
+        same = all(left.get(name) == value for name, value in ours.items())
+        there = [path.stem for path in our_files(self.root) if path.parent != self.root]
+        self.ignored = set(left["ignored"] if same else there)
         write_file(journal, [json.dumps({**ours, "ignored": sorted(self.ignored)}).encode()])
+
+    @functools.cached_property
+    def _old_index(self) -> Index:
+        assert self.old is not None
+        return Index.open_checked(self.root, self.old.index)
 
     def _known(self) -> tuple[list[Known], dict[int, dict[str, FieldType]]]:
         """Rows that need not be packed again: the old store's, then those of an interrupted run.
@@ -329,7 +337,7 @@ class _Run:
         parts = []
         types_of = {}
         if self.old is not None and not self.force:
-            index = Index.open_checked(self.root, self.old.index)
+            index = self._old_index
             self.entries.extend(self.old.shards)
             types_of[_OLD_STORE] = {field.name: field.type for field in self.old.fields}
             places = index.shard.astype(np.int64), index.row.astype(np.int64)
@@ -364,7 +372,7 @@ class _Run:
         places = np.full(len(keys), -1, np.int16)
         if self.old is not None and self.old.splits == self.rule:
             try:
-                index = Index.open_checked(self.root, self.old.index)
+                index = self._old_index
             except DamagedStoreError:
                 if self.force:
                     return places
@@ -381,7 +389,7 @@ class _Run:
         axes = {field.name: field.channel_axis for field in self.old.fields}
         if any(axes.get(name, axis) != axis for name, axis in self.channel_axis.items()):
             return True
-        index = Index.open_checked(self.root, self.old.index)
+        index = self._old_index
         return not (
             index.keys == draft.keys
             and np.array_equal(index.shard, draft.shard)

@@ -26,11 +26,14 @@ class Strings(Sequence[str]):
     @classmethod
     def of(cls, strings: Iterable[str]) -> "Strings":
         """The table of the given strings."""
-        values, offsets = bytearray(), array("q", [0])
-        for string in strings:
-            values += string.encode()
-            offsets.append(len(values))
-        return cls(np.frombuffer(values, np.uint8), np.frombuffer(offsets, np.int64))
+        values, sizes = bytearray(), array("q", [0])
+        listed = iter(strings)
+        while block := list(itertools.islice(listed, _BLOCK)):
+            text = "".join(block)
+            values += text.encode()
+            # one byte a character, or each string encoded to learn its size
+            sizes.extend(map(len, block if text.isascii() else map(str.encode, block)))
+        return cls(np.frombuffer(values, np.uint8), np.cumsum(np.frombuffer(sizes, np.int64)))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -54,10 +57,10 @@ class Strings(Sequence[str]):
     def encoded(self) -> Iterator[bytes]:
         """Every string as UTF-8."""
         for first in range(0, len(self), _BLOCK):
-            offsets = self.offsets[first : first + _BLOCK + 1].tolist()
-            text = self.values[offsets[0] : offsets[-1]].tobytes()
-            for start, stop in itertools.pairwise(offsets):
-                yield text[start - offsets[0] : stop - offsets[0]]
+            cuts = self.offsets[first : first + _BLOCK + 1]
+            text = self.values[cuts[0] : cuts[-1]].tobytes()
+            inside = (cuts - cuts[0]).tolist()
+            yield from map(text.__getitem__, map(slice, inside, inside[1:]))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Strings):

@@ -154,6 +154,8 @@ def _readable(
         sought = KNOWN_SUFFIXES if suffixes is None else ", ".join(sorted(wanted))
         found = describe_counts(counts) if names else "no file at all"
         raise SourceError(f"{title!r} must hold files with a suffix of {sought}; found {found}")
+    if len(readable) == len(counts):
+        return names, readable
     pairs = zip(names, suffix_by_name, strict=True)
     return [name for name, suffix in pairs if suffix in wanted], readable
 

@@ -115,6 +115,8 @@ class _Walk:
 
 
 def _matcher(part: str) -> Callable[[str], object]:
+    if part == "*":
+        return lambda name: name[0] != "."
     full = re.compile(fnmatch.translate(part)).match
     if part.startswith("."):
         return full
