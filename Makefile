@@ -27,7 +27,7 @@ lint: setup ## ruff and mypy --strict, package and tests
 	$(BIN)/mypy
 
 test: lint ## everything that must pass before a change lands
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 bench: setup ## rerun the benchmarks; results land in benchmarks/results
 	$(BIN)/python benchmarks/packing.py

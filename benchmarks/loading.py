@@ -110,11 +110,11 @@ def main() -> None:
         for name in chosen:
             say(name)
             SECTIONS[name](Bench(report, folder, QUICK if options.quick else Sizes(), peers))
+            report.write()  # after each section: a run that is stopped leaves what it has
+            draw(report.rows, RESULTS / "loading.png")
     finally:
         peers.close()
         shutil.rmtree(folder)
-    report.write()
-    draw(report.rows, RESULTS / "loading.png")
 
 
 def signals(bench: Bench) -> None:

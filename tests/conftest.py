@@ -1,9 +1,16 @@
 import multiprocessing
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach the processes that tests start, also where a shell runs us in the background."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _open_files() -> set[str]:

@@ -47,7 +47,11 @@ def test_every_option_that_is_named_exists(path: Path) -> None:
     ):
         name, *words = line.split()
         assert name in commands, line
-        known = {option for parameter in commands[name].params for option in parameter.opts}
+        command = commands[name]
+        if hasattr(command, "commands"):  # such as `stoker augment preview`
+            assert words[0] in command.commands, line
+            command = command.commands[words[0]]
+        known = {option for parameter in command.params for option in parameter.opts}
         assert {word.split("=")[0] for word in words if word.startswith("--")} <= known, line
 
 
@@ -59,6 +63,34 @@ def test_settings_in_the_docs_are_valid() -> None:
 
     for text in blocks(ROOT / "docs" / "packing.md", "yaml"):
         resolve(PackSettings, yaml.safe_load(text))
+
+
+def test_pipelines_in_the_docs_are_valid() -> None:
+    import yaml
+
+    from stoker.augment import Pipeline
+
+    found = blocks(ROOT / "docs" / "augmenting.md", "yaml")
+    assert found
+    for text in found:
+        Pipeline.from_config(yaml.safe_load(text))
+
+
+def test_the_table_of_transforms_is_that_of_the_registry() -> None:
+    from stoker.augment import registered
+    from stoker.cli._render import transforms_data
+
+    lines = ["| transform | arguments | what it does |", "|---|---|---|"]
+    for entry in transforms_data(registered())["transforms"]:
+        arguments = ", ".join(
+            name if default is None else f"{name}={default}" for name, default in entry["arguments"].items()
+        )
+        lines.append(f"| `{entry['name']}` | `{arguments}` | {entry['summary']} |")
+    text = (ROOT / "docs" / "augmenting.md").read_text()
+    found = re.search(r"<!-- transforms -->\n(.*?)\n?<!-- /transforms -->", text, re.DOTALL)
+    assert found is not None
+    expected = "\n".join(lines)
+    assert found[1] == expected, f"docs/augmenting.md must have this table:\n{expected}"
 
 
 @pytest.mark.parametrize("target", ["setup", "demo", "test", "lint", "bench"])

@@ -12,6 +12,13 @@ it, so that callers who know nothing of Stoker can still catch it.
     │   │   └── SchemaError (TypeError)    its fields differ from those of the other samples
     │   └── TransformIdentityError         a transform that cannot be told from another
     ├── WorkerDiedError (RuntimeError)     a worker process was killed from outside
+    ├── TrainingError (RuntimeError)       a training run cannot go on
+    │   ├── DeviceMemoryError (MemoryError)        a step does not fit into the device's memory
+    │   └── TrainingInterruptedError (SystemExit)  a signal ended it; what was reached is saved
+    ├── CheckpointError (OSError)          a checkpoint cannot be written or used
+    │   ├── CheckpointNotFoundError (FileNotFoundError)
+    │   ├── CheckpointMismatchError            it is of another model, optimizer or setting
+    │   └── DamagedCheckpointError             its bytes are not those that were written
     └── StoreError (OSError)               the packed data cannot be used
         ├── StoreNotFoundError (FileNotFoundError)
         ├── StoreBusyError (BlockingIOError)   another process is writing it
@@ -77,6 +84,50 @@ class TransformIdentityError(SourceError):
 
 class WorkerDiedError(StokerError, RuntimeError):
     """A worker process was killed from outside."""
+
+
+class TrainingError(StokerError, RuntimeError):
+    """A training run cannot go on."""
+
+
+class DeviceMemoryError(TrainingError, MemoryError):
+    """A step does not fit into the device's memory; names the settings that would help."""
+
+
+class TrainingInterruptedError(TrainingError, SystemExit):
+    """A signal ended the training after a whole step; what was reached is saved, if there is a folder.
+
+    It is a SystemExit too: where nobody catches it, the program ends without a traceback and with the
+    code by which a shell names the signal, 143 for SIGTERM and 130 for SIGINT.
+    """
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.signal_number = signal_number
+        self.code = 128 + signal_number
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[type["TrainingInterruptedError"], tuple[str, int]]:
+        return type(self), (self.message, self.signal_number)
+
+
+class CheckpointError(StokerError, OSError):
+    """A checkpoint cannot be written or used."""
+
+
+class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
+    """There is no checkpoint at that path."""
+
+
+class CheckpointMismatchError(CheckpointError):
+    """The checkpoint is of another model, optimizer or setting than the one it was loaded into."""
+
+
+class DamagedCheckpointError(CheckpointError):
+    """The checkpoint's bytes are not those that were written."""
 
 
 class StoreError(StokerError, OSError):

@@ -60,8 +60,8 @@ def test_a_killed_packer_loses_nothing_that_was_finished(
     line = rng.randrange(1, num_lines[who])
 
     killed = run(path, count, who, line)
-    if who == "parent" and not had:
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    if who == "parent" and not had:  # how many lines it runs depends on which worker is done when
+        assert killed.returncode == -signal.SIGKILL or int(killed.stdout) < line, killed.stderr
     elif killed.returncode not in (0, -signal.SIGKILL):
         assert "WorkerDiedError" in killed.stderr
 

@@ -113,17 +113,47 @@ def test_batches_that_are_kept_never_change(plain: stoker.Store) -> None:
     assert all(torch.equal(view, copy) for view, copy in zip(views, copies, strict=True))
 
 
-def test_a_plain_loop_never_allocates_more_slots(plain: stoker.Store) -> None:
+def test_a_plain_loop_has_no_more_slots_than_blocks_ahead_and_in_hand(plain: stoker.Store) -> None:
     with stoker.Loader(plain, 4, num_workers=2) as loader:
-        for _ in range(2):
+        for _ in range(50):
             for batch in loader:
                 del batch
         assert isinstance(loader._feed, ThreadFeed)
-        slots = loader._feed.num_slots
-        for _ in range(5):
+        assert loader._feed.num_slots <= loader._feed._num_ahead + 2
+
+
+def test_a_selection_keeps_its_own_order_even_of_all_samples(plain: stoker.Store) -> None:
+    backwards = plain.select(range(len(plain) - 1, -1, -1))
+    with stoker.Loader(backwards, 16, shuffle=False, fields=["y"]) as loader:
+        loaded = torch.cat([batch["y"] for batch in loader])
+    np.testing.assert_array_equal(loaded.numpy(), plain.column("y")[::-1])
+
+
+def test_a_state_of_another_selection_is_refused(plain: stoker.Store) -> None:
+    with stoker.Loader(plain.select(range(20)), 4) as loader:
+        state = loader.state_dict()
+    with (
+        stoker.Loader(plain.select(range(1, 21)), 4) as other,
+        pytest.raises(UsageError, match="content or the chosen fields changed"),
+    ):
+        other.load_state_dict(state)
+
+
+def test_a_consumer_reads_itself_what_its_threads_have_not_begun(tmp_path: Path) -> None:
+    values = np.arange(60 * 2000, dtype=np.float32).reshape(60, 2000)
+    store = stoker.pack([{"x": x} for x in values], tmp_path / "a.stoker", workers=0)
+    release = threading.Event()
+    with stoker.Loader(store, 8) as loader:
+        assert isinstance(loader._feed, ThreadFeed)
+        threads = loader._feed._threads()
+        for _ in range(loader._feed._num_threads):
+            threads.submit(release.wait)  # busy with something else
+        try:
             for batch in loader:
-                del batch
-        assert loader._feed.num_slots == slots
+                np.testing.assert_array_equal(batch["x"].numpy(), values[batch["index"].numpy()])
+        finally:
+            release.set()
+        assert loader.state_dict()["consumed"] == 60
 
 
 def test_a_split_is_loaded_by_its_own_numbers(store: stoker.Store) -> None:
@@ -388,6 +418,15 @@ def test_a_truncated_shard_is_refused_before_it_is_mapped(tmp_path: Path) -> Non
     os.truncate(path, path.stat().st_size - 100)
     with pytest.raises(DamagedStoreError, match="the manifest says"):
         stoker.Loader(stoker.open(store.path), 8)
+
+
+def test_a_shard_truncated_while_mapped_is_noticed_by_the_next_epoch(tmp_path: Path) -> None:
+    store = stoker.pack(Signals(keys(30)), tmp_path / "a.stoker", workers=0, shard_bytes=2000)
+    with stoker.Loader(store, 8, fields=["x", "y"]) as loader:
+        list(loader)
+        os.truncate(store.shards[0].path, 4096)
+        with pytest.raises(DamagedStoreError, match="has 4096 bytes, the manifest says"):
+            next(iter(loader))
 
 
 def test_ctrl_c_ends_a_loop_at_once(plain: stoker.Store) -> None:

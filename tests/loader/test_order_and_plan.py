@@ -127,6 +127,21 @@ def test_ranks_partition_what_is_left(shape: tuple[int, int, int], consumed: int
     assert len(fresh) >= length - consumed
 
 
+@given(shape=plans, consumed=st.integers(0, 200), span=st.tuples(st.integers(0, 9), st.integers(0, 9)))
+def test_positions_of_many_steps_are_those_of_each(
+    shape: tuple[int, int, int], consumed: int, span: tuple[int, int]
+) -> None:
+    length, batch_size, world_size = shape
+    for rank in range(world_size):
+        plan = Plan(length, batch_size, rank, world_size)
+        num_steps = plan.num_steps(min(consumed, length))
+        steps = range(min(span[0], num_steps), min(sum(span), num_steps))
+        positions, cuts = plan.positions_of(min(consumed, length), steps)
+        each = [plan.positions(min(consumed, length), step) for step in steps]
+        np.testing.assert_array_equal(positions, np.concatenate([np.zeros(0, np.int64), *each]))
+        assert cuts == [0, *np.cumsum([len(part) for part in each]).tolist()]
+
+
 @given(shape=plans)
 def test_dropping_and_padding_make_all_steps_equal(shape: tuple[int, int, int]) -> None:
     length, batch_size, world_size = shape

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 import stoker
 from stoker.errors import SourceError, UsageError
+from stoker.loader._chunk_cache import ChunkCache
 from stoker.loader._session_tracks import (
-    ChunkCache,
     ChunkedTrack,
     FlatTrack,
     HandleTrack,

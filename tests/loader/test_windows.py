@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 
 import stoker
 from stoker.errors import SourceError, UsageError
+from stoker.loader._session_reader import SessionReader
 from stoker.loader._session_tracks import MappedTrack, Track
 from stoker.loader._sessions import SessionField, Sessions
 from stoker.loader._window_plan import (
@@ -27,7 +28,7 @@ from stoker.loader._window_plan import (
     valid_runs,
     whole_sessions,
 )
-from stoker.loader._windows import SessionReader, Windows, windows
+from stoker.loader._windows import Windows, windows
 
 TABLE = np.dtype([("time", "<f8"), ("joint_angles", "<f8", (3,)), ("emg", "<f4", (4,))])
 

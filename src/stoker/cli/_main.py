@@ -15,8 +15,8 @@ import typer
 from rich.console import Console
 
 import stoker
-from stoker.cli import _demo, _store
-from stoker.errors import StokerError
+from stoker.cli import _augment, _demo, _store, _train, _views
+from stoker.errors import StokerError, TrainingInterruptedError
 
 WRONG_USE = 2
 _INTERRUPTED = 128 + signal.SIGINT
@@ -33,6 +33,9 @@ app = typer.Typer(
     help="Stoker keeps the accelerator fed: pack data once, verify it, load it through a mapping.",
 )
 _store.register(app)
+_views.register(app)
+_augment.register(app)
+_train.register(app)
 _demo.register(app)
 
 
@@ -70,6 +73,9 @@ def _run(arguments: list[str], *, debug: bool) -> int:
     except _CLICK_ERROR as error:  # an option or command that does not exist
         error.show()
         return WRONG_USE
+    except TrainingInterruptedError as error:  # a signal, which the training has seen to
+        _complain(str(error))
+        return 128 + error.signal_number
     except StokerError as error:
         if debug:
             traceback.print_exc()

@@ -1,7 +1,9 @@
 """How results look on a terminal, and the same as plain data for ``--json``."""
 
+import inspect
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich import box
@@ -11,6 +13,9 @@ from rich.table import Table
 
 from stoker.store import Report, Store
 from stoker.store._store import describe_field
+
+if TYPE_CHECKING:
+    from stoker.augment import Transform
 
 _MAX_ROWS = 20
 
@@ -167,6 +172,38 @@ def stats_data(store: Store) -> dict[str, Any]:
         "num_samples": len(store),
         "fields": {name: entry.model_dump(mode="json") for name, entry in store.stats.items()},
         "classes": _class_counts(store),
+    }
+
+
+def transforms(console: Console, known: Mapping[str, type["Transform"]]) -> None:
+    """Every transform, with its arguments and what it does."""
+    table = _table("transform", "changes", "arguments", "what it does")
+    for entry in transforms_data(known)["transforms"]:
+        arguments = [
+            name if default is None else f"{name}={default}" for name, default in entry["arguments"].items()
+        ]
+        row = (entry["name"], ", ".join(entry["roles"]), ", ".join(arguments), entry["summary"])
+        table.add_row(*map(escape, row))
+    console.print(table)
+
+
+def transforms_data(known: Mapping[str, type["Transform"]]) -> dict[str, Any]:
+    """The same as plain data; an argument without a default has null."""
+    return {
+        "schema_version": 1,
+        "transforms": [
+            {
+                "name": name,
+                "family": name.partition(".")[0],
+                "roles": list(transform.roles),
+                "arguments": {
+                    each.name: None if each.default is inspect.Parameter.empty else repr(each.default)
+                    for each in inspect.signature(transform).parameters.values()
+                },
+                "summary": (inspect.getdoc(transform) or "").partition("\n")[0],
+            }
+            for name, transform in known.items()
+        ],
     }
 
 

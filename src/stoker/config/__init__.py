@@ -7,19 +7,33 @@ _yaml.py        YAML without its traps
 _overrides.py   a.b=c applied to plain data
 _shape.py       which settings classes and keys may stand at a place
 _problems.py    what pydantic found, said as rule, value and remedy
+_training.py    the settings of a training run
+_profiles.py    a run's settings out of a profile, a file and overrides, and where each came from
+_auto.py        what the profile "auto" decides from the machine and the data
+profiles/       the profiles, each a file that says what it is for
 _machine.py     usable cores and available memory
 _cgroup.py      the limits of this process' own control groups
 """
 
+from stoker.config._auto import Decision, Facts
 from stoker.config._load import dump, load, resolve
 from stoker.config._machine import available_memory_bytes, usable_cores
+from stoker.config._profiles import Resolved, profile_names, profile_path, resolve_training
 from stoker.config._settings import Settings
+from stoker.config._training import TrainSettings
 
 __all__ = [
+    "Decision",
+    "Facts",
+    "Resolved",
     "Settings",
+    "TrainSettings",
     "available_memory_bytes",
     "dump",
     "load",
+    "profile_names",
+    "profile_path",
     "resolve",
+    "resolve_training",
     "usable_cores",
 ]

@@ -35,7 +35,7 @@ def load(model: type[SettingsT], path: str | PathLike[str], *, overrides: Sequen
     from stoker.config import _files
 
     file = Path(path)
-    return _validated(model, _files.read(file), overrides, origin=str(file))
+    return validated(model, _files.read(file), overrides, origin=str(file))
 
 
 def resolve(
@@ -58,7 +58,7 @@ def resolve(
             f"settings must be a mapping of keys to values, got a {type(data).__name__}; "
             f"use load() for a file"
         )
-    return _validated(model, dict(data), overrides, origin="settings")
+    return validated(model, dict(data), overrides, origin="settings")
 
 
 def dump(settings: Settings, path: str | PathLike[str] | None = None) -> str:
@@ -77,9 +77,10 @@ def dump(settings: Settings, path: str | PathLike[str] | None = None) -> str:
     return _files.write(data, None if path is None else Path(path))
 
 
-def _validated(
+def validated(
     model: type[SettingsT], data: dict[Any, object], overrides: Sequence[str], *, origin: str
 ) -> SettingsT:
+    """The settings of plain data with overrides; `origin` is to blame for what no override changed."""
     from stoker.config import _overrides
 
     parsed = [_overrides.parse(text) for text in overrides]

@@ -1,7 +1,8 @@
 """Reading ahead: threads fill blocks of whole batches, in order, a bounded number at a time.
 
 A block is several batches gathered in one go, because at memory speed a batch of small samples takes
-less time than handing it from thread to thread.
+less time than handing it from thread to thread. For the same reason a consumer that finds its next
+block unfinished does not go to sleep: it reads a later one itself, as long as one is not begun.
 """
 
 import itertools
@@ -26,12 +27,36 @@ _ORDER_SAMPLES = 16384
 class Block:
     """Some batches of one rank, read: rows of the slot, cut at ``cuts``, one more than batches."""
 
-    slot_number: int
     slot: Slot
     cuts: list[int]
-    steps: list[int]  # the step that each batch is
-    rest: list[dict[str, Any]]  # each batch's ragged fields and text
+    steps: range  # the step that each batch is
+    rest: list[dict[str, Any]]  # each batch's ragged fields and text, if there are any
     bad: list[BadSampleError] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A block to be read."""
+
+    steps: range
+    cuts: list[int]
+    numbers: NDArray[np.int64]
+    places: Any  # of these samples, as the reader has them
+
+
+@dataclass
+class _Pending:
+    """A block that a thread reads, unless the consumer was first."""
+
+    work: _Work
+    future: Future[Block]
+    block: Block | None = None
+
+    def is_ready(self) -> bool:
+        return self.block is not None or self.future.done()
+
+    def result(self) -> Block:
+        return self.future.result() if self.block is None else self.block
 
 
 class BlockReader:
@@ -58,19 +83,23 @@ class BlockReader:
         self._pool = pool
         self._num_ahead = num_ahead
         self._skip_bad = skip_bad
-        self._pending: deque[Future[Block]] = deque()
-        self._work = _work(course, steps_per_block)
+        self._pending: deque[_Pending] = deque()
+        self._work = _work(reader, course, steps_per_block)
 
     def __iter__(self) -> Iterator[Block]:
         try:
-            self._fill()
+            self._read_ahead()
             while self._pending:
-                block = self._pending.popleft().result()
-                self._fill()
+                if self._reader.at_memory_speed:
+                    self._help()
+                block = self._pending[0].result()
+                self._pending.popleft()
+                self._read_ahead()
                 try:
                     yield block
                 finally:
-                    self._slots.give_back(block.slot_number)
+                    self._slots.give_back(block.slot)
+                    del block
         finally:
             self.close()
 
@@ -78,75 +107,87 @@ class BlockReader:
         """Wait for what is being read and give every slot back."""
         self._work = iter(())
         while self._pending:
-            future = self._pending.popleft()
-            if not future.cancel() and future.exception() is None:
-                self._slots.give_back(future.result().slot_number)
+            pending = self._pending.popleft()
+            if pending.block is not None:
+                self._slots.give_back(pending.block.slot)
+            elif not pending.future.cancel() and pending.future.exception() is None:
+                self._slots.give_back(pending.future.result().slot)
 
-    def _fill(self) -> None:
+    def _read_ahead(self) -> None:
         while len(self._pending) < self._num_ahead:
             work = next(self._work, None)
             if work is None:
                 return
-            number, slot = self._slots.take()
-            self._pending.append(self._pool.submit(self._read, number, slot, *work))
+            self._pending.append(_Pending(work, self._pool.submit(self._read, work)))
 
-    def _read(
-        self, slot_number: int, slot: Slot, steps: range, cuts: list[int], numbers: NDArray[np.int64]
-    ) -> Block:
-        block = Block(slot_number, slot, cuts, list(steps), [])
+    def _help(self) -> None:
+        """Until the next block is ready, read in this thread what no other has begun."""
+        for pending in self._pending:
+            if self._pending[0].is_ready():
+                return
+            if pending.block is None and pending.future.cancel():
+                pending.block = self._read(pending.work)
+
+    def _read(self, work: _Work) -> Block:
+        block = Block(self._slots.take(), work.cuts, work.steps, [])
         try:
-            self._gather(block, numbers)
-        except Exception as error:  # noqa: BLE001 - one bad sample must be found and named
-            self._gather_singly(block, numbers, error)
+            try:
+                self._gather(block, work.numbers, work.places)
+            except Exception as error:  # noqa: BLE001 - one bad sample must be found and named
+                self._gather_singly(block, work.numbers, error)
+        except BaseException:
+            self._slots.give_back(block.slot)
+            raise
         return block
 
-    def _gather(self, block: Block, numbers: NDArray[np.int64]) -> None:
+    def _gather(self, block: Block, numbers: NDArray[np.int64], places: Any) -> None:
         course = self._course
         fixed = {name: block.slot[name] for name in self._reader.fixed}
-        self._reader.read_fixed(numbers, fixed, seed=course.seed, epoch=course.epoch)
+        self._reader.read_fixed(places, fixed, seed=course.seed, epoch=course.epoch)
         block.slot[INDEX][: len(numbers)] = numbers
-        block.rest = [
-            self._reader.read_rest(numbers[start:stop]) for start, stop in itertools.pairwise(block.cuts)
-        ]
+        if self._reader.has_rest:
+            cuts = itertools.pairwise(block.cuts)
+            block.rest = [self._reader.read_rest(places[start:stop]) for start, stop in cuts]
 
     def _gather_singly(self, block: Block, numbers: NDArray[np.int64], cause: Exception) -> None:
         """Find the samples that cannot be read; raise for the first, or leave them all out."""
-        course = self._course
+        course, reader = self._course, self._reader
         good = np.ones(len(numbers), bool)
-        for place, number in enumerate(numbers.tolist()):
-            single = numbers[place : place + 1]
-            row = {name: block.slot[name][:1] for name in self._reader.fixed}
+        for position, number in enumerate(numbers.tolist()):
+            row = {name: block.slot[name][:1] for name in reader.fixed}
             try:
-                self._reader.read_fixed(single, row, seed=course.seed, epoch=course.epoch)
-                self._reader.read_rest(single)
+                place = reader.locate(numbers[position : position + 1])
+                reader.read_fixed(place, row, seed=course.seed, epoch=course.epoch)
+                reader.read_rest(place)
             except Exception as error:
-                found = bad_sample(self._reader, number, error)
+                found = bad_sample(reader, number, error)
                 if not self._skip_bad:
                     raise found from error
                 block.bad.append(found)
-                good[place] = False
+                good[position] = False
         if not block.bad:  # it was not a sample that failed
             raise cause
         kept = np.concatenate([[0], np.cumsum(good)])
         block.cuts = kept[block.cuts].tolist()
-        self._gather(block, numbers[good])
+        self._gather(block, numbers[good], reader.locate(numbers[good]))
 
 
-def _work(course: Course, steps_per_block: int) -> Iterator[tuple[range, list[int], NDArray[np.int64]]]:
-    """Each block's steps, where its batches begin and end, and its samples.
+def _work(reader: Reader, course: Course, steps_per_block: int) -> Iterator[_Work]:
+    """The blocks of the course's remaining steps.
 
-    The order is computed for many blocks at a time: a call costs more than a thousand numbers.
+    Order and places are computed for many blocks at a time: a call costs more than a thousand numbers.
     """
     spans = _spans(course.plan.num_steps(course.consumed), steps_per_block)
     group_size = max(1, _ORDER_SAMPLES // (steps_per_block * course.plan.batch_size))
     while group := list(itertools.islice(spans, group_size)):
-        parts = [[course.plan.positions(course.consumed, step) for step in span] for span in group]
-        numbers = course.order.at(course.epoch, np.concatenate(list(itertools.chain(*parts))))
-        start = 0
-        for span, positions in zip(group, parts, strict=True):
-            cuts = [0, *itertools.accumulate(len(part) for part in positions)]
-            yield span, cuts, numbers[start : start + cuts[-1]]
-            start += cuts[-1]
+        first = group[0].start
+        positions, cuts = course.plan.positions_of(course.consumed, range(first, group[-1].stop))
+        numbers = course.order.at(course.epoch, positions)
+        places = reader.locate(numbers)
+        for span in group:
+            here = cuts[span.start - first : span.stop - first + 1]
+            inside = slice(here[0], here[-1])
+            yield _Work(span, [cut - here[0] for cut in here], numbers[inside], places[inside])
 
 
 def _spans(num_steps: int, steps_per_block: int) -> Iterator[range]:

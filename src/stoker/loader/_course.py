@@ -1,6 +1,7 @@
 """What passes between the loader and whatever reads for it."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from stoker.errors import BadSampleError
@@ -25,13 +26,15 @@ class Course:
         return self.plan.consumed_after(self.consumed, step + 1)
 
 
-@dataclass
+@dataclass(slots=True)
 class Fetched:
-    """One batch in host memory."""
+    """One batch."""
 
     step: int
-    tensors: dict[str, Any]
-    bad: list[BadSampleError] = field(default_factory=list)
+    num_samples: int
+    tensors: dict[str, Any]  # on the host, then on the device
+    index: Any  # the samples' numbers, always on the host
+    bad: Sequence[BadSampleError] = ()
 
 
 class Data(Protocol):

@@ -46,49 +46,53 @@ class Transfer:
         """Whether host memory must be pinned."""
         return self._stream is not None
 
-    def ahead(self, batches: Iterator[Fetched]) -> Iterator[tuple[Fetched, Batch]]:
-        """Each batch with its tensors on the device; with CUDA, the next copy is already under way."""
-        if self._stream is None:
-            for fetched in batches:
-                yield fetched, self._moved(fetched.tensors)
-                del fetched
-            return
-        held: tuple[Fetched, Batch, Any] | None = None
-        for fetched in batches:
-            following = fetched, *self._copied(fetched.tensors)
-            if held is not None:
-                yield self._delivered(*held)
-            held = following
-        if held is not None:
-            yield self._delivered(*held)
-
-    def _moved(self, batch: Batch) -> Batch:
+    def ahead(self, batches: Iterator[Fetched]) -> Iterator[Fetched]:
+        """The batches with their tensors on the device; with CUDA, the next copy is already under way."""
         if self.device.type == "cpu":
-            return batch
+            return batches
+        return self._moved(batches) if self._stream is None else self._copied(batches)
+
+    def _moved(self, batches: Iterator[Fetched]) -> Iterator[Fetched]:
+        for fetched in batches:
+            fetched.tensors = self._to_device(fetched.tensors)
+            yield fetched
+
+    def _copied(self, batches: Iterator[Fetched]) -> Iterator[Fetched]:
+        under_way: tuple[Fetched, Any] | None = None
+        for fetched in batches:
+            following = fetched, self._start_copy(fetched)
+            if under_way is not None:
+                yield self._delivered(*under_way)
+            under_way = following
+        if under_way is not None:
+            yield self._delivered(*under_way)
+
+    def _to_device(self, batch: Batch) -> Batch:
         return {name: _to(value, self.device) for name, value in batch.items()}
 
-    def _copied(self, batch: Batch) -> tuple[Batch, Any]:
-        """Start the copy; gives its target and the event that marks its end."""
+    def _start_copy(self, fetched: Fetched) -> Any:
+        """Start the copy; gives the event that marks its end."""
         import torch
 
+        on_host = fetched.tensors
         with torch.cuda.stream(self._stream):
-            moved = self._moved(batch)
+            fetched.tensors = self._to_device(on_host)
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(self._stream)
         self._held = [(done, held) for done, held in self._held if not done.query()]
-        self._held.append((event, batch))
-        return moved, event
+        self._held.append((event, on_host))
+        return event
 
-    def _delivered(self, fetched: Fetched, moved: Batch, event: Any) -> tuple[Fetched, Batch]:
+    def _delivered(self, fetched: Fetched, event: Any) -> Fetched:
         """Let the consumer's stream, not the host, wait for the copy."""
         import torch
 
         consumer = torch.cuda.current_stream(self.device)
         consumer.wait_event(event)
-        for value in moved.values():
+        for value in fetched.tensors.values():
             if isinstance(value, torch.Tensor):
                 value.record_stream(consumer)
-        return fetched, moved
+        return fetched
 
 
 def _to(value: Any, device: "torch.device") -> Any:

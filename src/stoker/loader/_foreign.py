@@ -85,7 +85,8 @@ class DatasetWorkers:
             bad = [sample.to_error() for sample in batch.bad]
             if bad and not skip_bad:
                 raise bad[0]
-            yield Fetched(step, batch.tensors, bad)
+            index = batch.tensors[INDEX]
+            yield Fetched(step, len(index), batch.tensors, index, bad)
 
     def close(self) -> None:
         """End the workers."""
@@ -201,7 +202,7 @@ def _seeded(seed: int) -> Iterator[None]:
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002 - users' code
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)  # not those of GPUs, which could not be put back
     try:
         yield
     finally:

@@ -1,5 +1,8 @@
 """The loader: shuffled batches on the device, resumable to the sample."""
 
+import functools
+import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -9,16 +12,20 @@ import xxhash
 from numpy.typing import NDArray
 
 from stoker.config import usable_cores
-from stoker.errors import BadSampleError, UsageError
+from stoker.errors import BadSampleError, StoreWriteError, UsageError
 from stoker.loader._collate import Ragged
-from stoker.loader._course import INDEX, Course
+from stoker.loader._course import Course
+from stoker.loader._decoded import decoded
 from stoker.loader._device import Transfer
 from stoker.loader._foreign import DatasetReader, DatasetWorkers
 from stoker.loader._order import Order, QuasiRandom, Sequential, Shuffled, Weighted
 from stoker.loader._plan import Plan
+from stoker.loader._preload import check_preload, populate
 from stoker.loader._readers import Reader, StoreReader, WindowReader
 from stoker.loader._state import check_state, make_state
 from stoker.loader._threads import ThreadFeed
+from stoker.loader._views import ViewCache
+from stoker.loader._views_feed import ViewFeed
 from stoker.loader._windows import Windows
 from stoker.store import Store
 
@@ -39,13 +46,14 @@ class Loader:
     any more: a batch that is kept never changes, and a plain loop never allocates.
 
     Args:
-        source: an open store, a split or selection of one, ``stoker.windows`` over sessions, or any
-            map-style Dataset, which is read in processes.
+        source: an open store, a split or selection of one, a ``ViewCache``, ``stoker.windows`` over
+            sessions, or any map-style Dataset, which is read in processes.
         batch_size: samples a rank gets in a step.
         shuffle: False for the store's order; "quasi" for long runs, for data larger than memory.
         seed: of the order.
         device: where the tensors shall be.
-        augment: called as ``augment(batch, index=..., epoch=...)`` on the device.
+        augment: called as ``augment(batch, index=..., epoch=...)``; the batch is on the device, the index,
+            from which random numbers are made, on the host.
         rank: of this process; by default that of torch.distributed, or 0.
         world_size: number of processes; likewise.
         drop_last: leave out the last, smaller step.
@@ -56,7 +64,10 @@ class Loader:
             "pack" end to end (and ``NAME_offset``), or "list".
         num_workers: threads that read a store, processes that run a Dataset; by default one a usable core.
         memory_bytes: for batches read ahead; by default an eighth of what is available, at most 1 GiB.
-        preload: bring all of it into memory before the first batch.
+        cache: a folder for an uncompressed copy of a compressed store, made once and shared by all
+            processes; "auto" for one in the system's temporary folder, and none if it does not fit.
+            See ``stoker.loader.decoded``.
+        preload: bring all of it into memory before the first batch; a number: at most so many bytes.
         on_bad_sample: "skip" leaves out samples that cannot be read; see ``bad_samples``.
         run_length, pool: of the "quasi" order: neighbouring samples in a run, runs mixed together.
     """
@@ -79,7 +90,8 @@ class Loader:
         ragged: Ragged = "pad",
         num_workers: int | None = None,
         memory_bytes: int | None = None,
-        preload: bool = False,
+        cache: str | os.PathLike[str] | None = None,
+        preload: bool | int = False,
         on_bad_sample: Literal["raise", "skip"] = "raise",
         run_length: int = 64,
         pool: int = 256,
@@ -89,14 +101,15 @@ class Loader:
         self.epoch = 0
         self.bad_samples: list[BadSampleError] = []
         self._transfer = Transfer(device)
-        self.data = _data(source, fields)
+        self.data = _data(source if cache is None else _cached(source, cache, fields), fields)
         self._order, self._kind = _order(len(self.data), shuffle, seed, weights, run_length, pool)
         self.plan = Plan(self._order.length, batch_size, *_rank(rank, world_size), drop_last, pad)
         self._augment = augment
         self._skip_bad = _is_skip(on_bad_sample)
         self._consumed = 0
         self._started = False  # whether the current epoch was iterated over
-        self._feed: ThreadFeed | DatasetWorkers
+        check_preload(preload, is_store=isinstance(self.data, StoreReader | ViewCache))
+        self._feed: ThreadFeed | DatasetWorkers | ViewFeed
         if isinstance(self.data, DatasetReader):
             self._feed = DatasetWorkers(
                 self.data.dataset,
@@ -106,16 +119,20 @@ class Loader:
                 pin_memory=self._transfer.pinned,
             )
             return
-        self._feed = ThreadFeed(
-            self.data,
-            self._transfer,
+        make_feed = functools.partial(
+            ThreadFeed,
+            transfer=self._transfer,
             batch_size=batch_size,
             ragged=ragged,
             num_threads=num_workers or usable_cores(),
             memory_bytes=memory_bytes,
         )
-        if preload:
-            self._feed.populate()
+        if isinstance(self.data, ViewCache):
+            self._feed = ViewFeed(self.data, make_feed, preload=preload)
+            return
+        self._feed = make_feed(self.data)
+        if isinstance(self.data, StoreReader):
+            populate(self._feed, self.data, preload)
 
     def __len__(self) -> int:
         """Steps of one epoch."""
@@ -144,6 +161,8 @@ class Loader:
         Raises:
             UsageError: the state is of other data, another seed or another kind of order.
         """
+        if isinstance(self.data, ViewCache):
+            self.data.check_identity(state.get("data"))
         self.epoch, self._consumed = check_state(self, self._kind, state)
         self._started = False
 
@@ -168,23 +187,39 @@ class Loader:
 
     def _batches(self, course: Course) -> Iterator[Batch]:
         fetched = self._feed.batches(course, skip_bad=self._skip_bad)
-        for item, batch in self._transfer.ahead(fetched):
+        for item in self._transfer.ahead(fetched):
             self.bad_samples.extend(item.bad)
             self._consumed = course.consumed_after(item.step)
-            if len(batch[INDEX]) == 0:  # every sample of it was bad
+            if item.num_samples == 0:  # every sample of it was bad
                 continue
+            batch = item.tensors
             if self._augment is not None:
-                yield self._augment(batch, index=batch[INDEX], epoch=course.epoch)
-            else:
-                yield batch
-            del item, batch  # whoever keeps the batch is the user: its slot may be free now
+                batch = self._augment(batch, index=item.index, epoch=course.epoch)
+            del item  # whoever keeps the batch is the user: its slot may be free by the next step
+            yield batch
+            del batch
 
 
-def _data(source: Any, fields: Sequence[str] | None) -> Reader | DatasetReader:
+def _cached(source: Any, cache: str | os.PathLike[str], fields: Sequence[str] | None) -> Store:
+    """The decoded store; with "auto" the compressed one where there is no room for it."""
+    if not isinstance(source, Store):
+        raise UsageError(f"cache is for stores, got {type(source).__name__}; leave it out")
+    if cache != "auto":
+        return decoded(source, cache, fields=fields)
+    try:
+        return decoded(source, fields=fields)
+    except StoreWriteError as error:
+        warnings.warn(f"no decoded cache, chunks are decoded at each read: {error}", stacklevel=3)
+        return source
+
+
+def _data(source: Any, fields: Sequence[str] | None) -> Reader | DatasetReader | ViewCache:
     if isinstance(source, Store):
         return StoreReader(source, None if fields is None else tuple(fields))
     if fields is not None:
         raise UsageError("fields can be chosen of a store; a dataset gives what it gives")
+    if isinstance(source, ViewCache):
+        return source
     if isinstance(source, Windows):
         return WindowReader(source)
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):

@@ -20,9 +20,12 @@ _MASK = 0xFFFFFFFFFFFFFFFF
 
 def mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """64 well-stirred bits of each number (SplitMix64's finaliser)."""
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return value ^ (value >> np.uint64(31))
+    value = value ^ (value >> np.uint64(30))
+    value *= np.uint64(0xBF58476D1CE4E5B9)  # in place from here on: half the time of new arrays
+    value ^= value >> np.uint64(27)
+    value *= np.uint64(0x94D049BB133111EB)
+    value ^= value >> np.uint64(31)
+    return value
 
 
 def derive(*parts: int) -> int:
@@ -59,9 +62,11 @@ class Permutation:
     def _pass(self, number: NDArray[np.uint64]) -> NDArray[np.uint64]:
         high, low = number >> self._low_bits, number & self._low_mask
         for even, odd in zip(self._keys[::2], self._keys[1::2], strict=True):
-            high = high ^ (mix(low + even) & self._high_mask)
-            low = low ^ (mix(high + odd) & self._low_mask)
-        return (high << self._low_bits) | low
+            high ^= mix(low + even) & self._high_mask
+            low ^= mix(high + odd) & self._low_mask
+        high <<= self._low_bits
+        high |= low
+        return high
 
 
 @functools.lru_cache(maxsize=64)

@@ -58,3 +58,15 @@ class Plan:
         cuts = [padded * rank // self.world_size for rank in (self.rank, self.rank + 1)]
         mine = np.arange(*cuts)
         return np.where(mine < size, start + mine, (mine - size) % self.length)
+
+    def positions_of(self, consumed: int, steps: range) -> tuple[NDArray[np.int64], list[int]]:
+        """Those of neighbouring steps end to end, and where each step begins and the last one ends."""
+        num_full = (self.length - consumed) // self.global_batch
+        full = range(steps.start, max(steps.start, min(steps.stop, num_full)))
+        first = consumed + self.rank * self.batch_size + self.global_batch * np.arange(full.start, full.stop)
+        parts = [(first[:, np.newaxis] + np.arange(self.batch_size)).reshape(-1)]
+        cuts = list(range(0, len(full) * self.batch_size + 1, self.batch_size))
+        for step in range(full.stop, steps.stop):
+            parts.append(self.positions(consumed, step))
+            cuts.append(cuts[-1] + len(parts[-1]))
+        return np.concatenate(parts), cuts

@@ -5,20 +5,27 @@ Fields of one shape in uncompressed shards are stacked into one mapped array, an
 gathered shard by shard. Ragged fields and text are read batch by batch.
 """
 
+import contextlib
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from stoker.errors import BadSampleError, DamagedStoreError, UsageError
 from stoker.loader._course import Data
 from stoker.loader._windows import Windows
+from stoker.store._layout import check_size
 from stoker.store._manifest import FieldSpec, shard_path
 from stoker.store._samples import Array
 from stoker.store._stacked import Range, StackedColumn, stack
 from stoker.store._store import Store
 
+_CHECK_S = 0.5  # between two looks at the sizes of all shards
+_SMALL_BYTES = 64  # of a value that is copied twice rather than taken block by block
 _MAX_STACKED_SHARDS = 8192  # a mapping each, of the 65,530 that Linux allows a process
 
 
@@ -26,13 +33,19 @@ class Reader(Data, Protocol):
     """Data that threads can gather from."""
 
     fixed: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]  # fields of one shape
+    has_rest: bool  # whether there are others
+    at_memory_speed: bool  # whether reading is nothing but copying
 
-    def read_fixed(
-        self, numbers: NDArray[np.int64], out: Mapping[str, Array], *, seed: int, epoch: int
-    ) -> None:
-        """Fill the first ``len(numbers)`` rows of every buffer in ``out``; thread-safe."""
+    def check(self) -> None:
+        """Raise DamagedStoreError if the data cannot be read safely any more."""
 
-    def read_rest(self, numbers: NDArray[np.int64]) -> dict[str, Any]:
+    def locate(self, numbers: NDArray[np.int64]) -> Any:
+        """Where these samples lie: something with a length that can be sliced, for the others here."""
+
+    def read_fixed(self, places: Any, out: Mapping[str, Array], *, seed: int, epoch: int) -> None:
+        """Fill the first ``len(places)`` rows of every buffer in ``out``; thread-safe."""
+
+    def read_rest(self, places: Any) -> dict[str, Any]:
         """The other fields of one batch: lists of arrays or strings."""
 
     num_parts: int  # that can be brought into memory one by one
@@ -48,16 +61,21 @@ class StoreReader:
     def __init__(self, store: Store, fields: tuple[str, ...] | None) -> None:
         self.store = store
         chosen = _chosen(store, fields)
-        self.identity = f"{store.content_digest}:{len(store)}:{','.join(chosen)}"
+        self._numbers = None if store.is_whole else store.numbers
+        selected = "all" if self._numbers is None else xxhash.xxh3_64_hexdigest(self._numbers.tobytes())
+        self.identity = f"{store.content_digest}:{selected}:{','.join(chosen)}"
         self.fixed: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
             name: (np.dtype(spec.dtype), _sizes(spec)) for name, spec in chosen.items() if not spec.ragged
         }
         self._rest = [name for name, spec in chosen.items() if spec.ragged]
-        self._numbers = None if len(store.numbers) == len(store.index) else store.numbers
+        self.has_rest = bool(self._rest)
         self.num_parts = len(store.manifest.shards)
         self.num_bytes = sum(entry.num_bytes for entry in store.manifest.shards)
         self._num_rows = np.array([entry.num_samples for entry in store.manifest.shards], np.uint32)
         self._fields = {name: self._open(name) for name in self.fixed}
+        self._checked = time.monotonic()
+        stacked = all(isinstance(field, _Stacked) for field in self._fields.values())
+        self.at_memory_speed = stacked and not self._rest
 
     def __len__(self) -> int:
         return len(self.store)
@@ -66,38 +84,52 @@ class StoreReader:
         """The sample's key in the store."""
         return self.store.key(number)
 
+    def check(self) -> None:
+        """That no shard was cut short: reading a mapping beyond its file's end kills the process.
+
+        One that was removed can still be read.
+        """
+        for entry in self.store.manifest.shards:
+            path = shard_path(self.store.path, entry.digest)
+            with contextlib.suppress(FileNotFoundError):
+                check_size(path, path.stat().st_size, entry.num_bytes)
+        self._checked = time.monotonic()
+
+    def locate(self, numbers: NDArray[np.int64]) -> "_Places":
+        """Shard and row of each sample; an index that points elsewhere goes no further."""
+        if time.monotonic() > self._checked + _CHECK_S:
+            self.check()
+        whole = numbers if self._numbers is None else self._numbers[numbers]
+        shard, row = self.store.index.shard[whole], self.store.index.row[whole]
+        try:
+            inside = bool((row < self._num_rows[shard]).all())
+        except IndexError:
+            inside = False
+        if not inside:
+            raise DamagedStoreError("the index points outside the shards; run `stoker verify`")
+        fields = self._fields.items()
+        return _Places(shard, row, {name: field.locate(shard, row) for name, field in fields})
+
     def read_fixed(
         self,
-        numbers: NDArray[np.int64],
+        places: "_Places",
         out: Mapping[str, Array],
         *,
         seed: int,  # noqa: ARG002 - nothing random here
         epoch: int,  # noqa: ARG002
     ) -> None:
         """One gather a field."""
-        shard, row = self._places(numbers)
         for name, buffer in out.items():
-            self._fields[name].gather(shard, row, buffer[: len(numbers)])
+            self._fields[name].gather(places, name, buffer[: len(places)])
 
-    def read_rest(self, numbers: NDArray[np.int64]) -> dict[str, Any]:
+    def read_rest(self, places: "_Places") -> dict[str, Any]:
         """Ragged fields and text."""
-        if not self._rest:
-            return {}
-        shard, row = self._places(numbers)
-        return {name: list(self.store.shards.column(shard, row, name)) for name in self._rest}
+        return {name: list(self.store.shards.column(places.shard, places.row, name)) for name in self._rest}
 
     def populate(self, part: int) -> None:
         """Read a shard's mapped fields in one go and map their pages."""
         for field in self._fields.values():
             field.populate(part)
-
-    def _places(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """Shard and row of each sample; an index that points elsewhere goes no further."""
-        whole = numbers if self._numbers is None else self._numbers[numbers]
-        shard, row = self.store.index.shard[whole], self.store.index.row[whole]
-        if len(shard) and (shard.max() >= len(self._num_rows) or (row >= self._num_rows[shard]).any()):
-            raise DamagedStoreError("the index points outside the shards; run `stoker verify`")
-        return shard, row
 
     def _open(self, name: str) -> "_Gather":
         entries = self.store.manifest.shards
@@ -113,8 +145,9 @@ class StoreReader:
             ]
             stacked = stack(ranges, self.fixed[name][1], self.fixed[name][0])
             if stacked is not None:
-                return _Stacked(stacked)
-        return _ByShard(self.store, name)
+                is_small = stacked.array[0].nbytes <= _SMALL_BYTES
+                return _StackedSmall(stacked) if is_small else _Stacked(stacked)
+        return _ByShard(self.store)
 
 
 class WindowReader:
@@ -122,6 +155,8 @@ class WindowReader:
 
     num_parts = 0  # nothing is brought in ahead of use
     num_bytes = 0
+    has_rest = False
+    at_memory_speed = False
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
@@ -135,13 +170,25 @@ class WindowReader:
         """Session and start."""
         return self._windows.key(number)
 
+    def check(self) -> None:
+        """Nothing is mapped for longer than a read."""
+
+    def locate(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers themselves."""
+        return numbers
+
     def read_fixed(
-        self, numbers: NDArray[np.int64], out: Mapping[str, Array], *, seed: int, epoch: int
+        self,
+        places: NDArray[np.int64],
+        out: Mapping[str, Array],
+        *,
+        seed: int,
+        epoch: int,
     ) -> None:
         """Copies of slices, moved by the jitter of (seed, epoch, window)."""
-        self._windows.read_into(numbers, dict(out), seed=seed, epoch=epoch)
+        self._windows.read_into(places, dict(out), seed=seed, epoch=epoch)
 
-    def read_rest(self, numbers: NDArray[np.int64]) -> dict[str, Any]:  # noqa: ARG002 - windows are all alike
+    def read_rest(self, places: NDArray[np.int64]) -> dict[str, Any]:  # noqa: ARG002 - windows are all alike
         """Nothing."""
         return {}
 
@@ -149,39 +196,76 @@ class WindowReader:
         """Nothing."""
 
 
+@dataclass(frozen=True)
+class _Places:
+    """Where some samples lie, and for each field what its gather made of that."""
+
+    shard: NDArray[np.uint32]
+    row: NDArray[np.uint32]
+    fields: dict[str, Array]
+
+    def __len__(self) -> int:
+        return len(self.shard)
+
+    def __getitem__(self, part: slice) -> "_Places":
+        fields = {name: array[part] for name, array in self.fields.items()}
+        return _Places(self.shard[part], self.row[part], fields)
+
+
 class _Gather(Protocol):
-    def gather(self, shard: NDArray[Any], row: NDArray[Any], out: Array) -> None: ...
+    """Reads one field, in two steps: for many samples at once what is cheap, then block by block."""
+
+    def locate(self, shard: NDArray[Any], row: NDArray[Any]) -> Array: ...
+
+    def gather(self, places: _Places, name: str, out: Array) -> None: ...
 
     def populate(self, number: int) -> None: ...
 
 
 class _Stacked:
-    """One take from the stacked array."""
+    """Takes rows of the stacked array."""
 
     def __init__(self, stacked: StackedColumn) -> None:
         self._stacked = stacked
 
-    def gather(self, shard: NDArray[Any], row: NDArray[Any], out: Array) -> None:
-        rows = self._stacked.first_row[shard] + row
+    def locate(self, shard: NDArray[Any], row: NDArray[Any]) -> Array:
+        """The rows to take."""
+        rows: NDArray[np.int64] = self._stacked.first_row[shard] + row
+        return rows
+
+    def gather(self, places: _Places, name: str, out: Array) -> None:
         # "clip" spares a copy; the rows were checked before
-        np.take(self._stacked.array, rows, axis=0, out=out, mode="clip")
+        np.take(self._stacked.array, places.fields[name], axis=0, out=out, mode="clip")
 
     def populate(self, number: int) -> None:
         self._stacked.populate(number)
 
 
+class _StackedSmall(_Stacked):
+    """Takes small values, such as labels, for many samples at once."""
+
+    def locate(self, shard: NDArray[Any], row: NDArray[Any]) -> Array:
+        """The values."""
+        return self._stacked.array.take(super().locate(shard, row), axis=0, mode="clip")
+
+    def gather(self, places: _Places, name: str, out: Array) -> None:
+        out[:] = places.fields[name]
+
+
 class _ByShard:
     """A gather for each shard that has some of the rows."""
 
-    def __init__(self, store: Store, name: str) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._name = name
 
-    def gather(self, shard: NDArray[Any], row: NDArray[Any], out: Array) -> None:
-        for number in np.unique(shard):
-            here = shard == number
-            field = self._store.shards[int(number)].fields[self._name]
-            out[here] = np.asarray(field.values(row[here].astype(np.int64)))
+    def locate(self, shard: NDArray[Any], row: NDArray[Any]) -> Array:  # noqa: ARG002 - these are enough
+        return shard
+
+    def gather(self, places: _Places, name: str, out: Array) -> None:
+        for number in np.unique(places.shard):
+            here = places.shard == number
+            field = self._store.shards[int(number)].fields[name]
+            out[here] = np.asarray(field.values(places.row[here].astype(np.int64)))
 
     def populate(self, number: int) -> None:
         pass

@@ -8,27 +8,24 @@ virtual datasets) is left to h5py, through handles that never cross a fork.
 import contextlib
 import itertools
 import math
-import os
-import threading
-import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stoker.errors import DamagedStoreError, MissingExtraError, SourceError
-from stoker.store._codec import check_filters, decode_chunk
+from stoker.errors import DamagedStoreError, SourceError
+from stoker.loader._chunk_cache import ChunkCache
+from stoker.loader._fork_safe import ForkSafe
+from stoker.store._codec import decode_chunk
 from stoker.store._layout import ChunkedColumn
 from stoker.store._samples import Array
 from stoker.store.sources._hdf5_handle import Hdf5Handle
 
-_MAX_CHUNK_BYTES = 2**31
 _MAX_HANDLES = 64  # of the 1,024 files that a process may usually have open
-_COUNTS_USERBLOCK = (1, 14, 4)  # since this HDF5, chunks' addresses count from the file's first byte
 
 
 class Track(ABC):
@@ -66,7 +63,7 @@ class FlatTrack(Track):
     """A sample in a compressed column of a store: values from number ``offset`` on, flattened."""
 
     def __init__(
-        self, column: ChunkedColumn, offset: int, shape: tuple[int, ...], axis: int, cache: "ChunkCache"
+        self, column: ChunkedColumn, offset: int, shape: tuple[int, ...], axis: int, cache: ChunkCache
     ) -> None:
         super().__init__(shape, column.dtype, axis)
         self._column = column
@@ -106,7 +103,7 @@ class Chunks:
     filters: Sequence[int]
     places: NDArray[np.int64]  # [grid..., 3]: offset, size, mask of the filters that it skips
     content: NDArray[np.uint8]
-    cache: "ChunkCache"
+    cache: ChunkCache
 
     def chunk(self, cell: tuple[int, ...]) -> Array:
         """The chunk at that place of the grid; those at the end are full-sized too."""
@@ -169,31 +166,34 @@ class HandleTrack(Track):
         target[...] = pick(rows, self._column[1:])
 
 
-def open_tracks(
-    chosen: Mapping[str, tuple[Any, Sequence[str], int]],
-    *,
-    path: str,
-    content: NDArray[np.uint8],
-    cache: "ChunkCache",
-    handles: "Handles",
-) -> dict[str, Track]:
-    """The track of each chosen (h5py dataset, column of it, time axis), by name.
+class Handles(ForkSafe):
+    """Files that this process has open in h5py; those used last, the others are closed."""
 
-    ``content`` is the mapped file. The datasets are not used after this.
-    """
-    opened: dict[str, Array | Chunks | None] = {}
-    tracks: dict[str, Track] = {}
-    for name, (dataset, column, axis) in chosen.items():
-        if dataset.name not in opened:
-            opened[dataset.name] = _open_directly(dataset, f"{path}: {dataset.name}", content, cache)
-        found = opened[dataset.name]
-        if isinstance(found, Chunks):
-            tracks[name] = ChunkedTrack(found, column, axis)
-        elif found is not None:
-            tracks[name] = MappedTrack(pick(found, column), axis)
-        else:
-            tracks[name] = HandleTrack(handles, path, dataset, column, axis)
-    return tracks
+    def __init__(self) -> None:
+        super().__init__()
+        self._handles: OrderedDict[str, Hdf5Handle] = OrderedDict()
+
+    def read(self, path: str, name: str, column: Sequence[str], steps: tuple[slice, ...]) -> Array:
+        """Part of a dataset, or of one column of it; one at a time, as h5py would have it anyway."""
+        with self.lock:
+            handle = self._handles.setdefault(path, Hdf5Handle(path, "/"))
+            self._handles.move_to_end(path)
+            while len(self._handles) > _MAX_HANDLES:
+                self._handles.popitem(last=False)[1].close()
+            try:
+                dataset = handle.dataset(name)
+                return np.asarray(dataset.fields(column[0])[steps] if column else dataset[steps])
+            except (OSError, KeyError, ValueError) as error:
+                raise SourceError(
+                    f"{path}: {name} cannot be read: {error}; if a filter is missing, "
+                    "pip install 'stoker[compression]' brings the usual ones"
+                ) from error
+
+    def close(self) -> None:
+        """Close all; the next read opens again."""
+        with self.lock:
+            while self._handles:
+                self._handles.popitem()[1].close()
 
 
 def pick(table: Array, column: Sequence[str]) -> Array:
@@ -224,153 +224,3 @@ def as_rows(array: Array, num_axes: int) -> Array | None:
 def _type_of(dataset: Any, column: Sequence[str]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     sample = pick(np.empty(0, dataset.dtype), column)
     return (*dataset.shape, *sample.shape[1:]), sample.dtype
-
-
-def _open_directly(
-    dataset: Any, where: str, content: NDArray[np.uint8], cache: "ChunkCache"
-) -> Array | Chunks | None:
-    """The dataset as a view of the mapped file or as its chunks; None if only h5py can read it."""
-    import h5py
-
-    properties = dataset.id.get_create_plist()
-    shape, dtype = dataset.shape, dataset.dtype
-    if dtype.hasobject or properties.get_external_count() or not _is_stored_as_is(dataset):
-        return None
-    num_bytes = math.prod(shape) * dtype.itemsize
-    if num_bytes == 0:
-        return np.empty(shape, dtype)
-    if properties.get_layout() == h5py.h5d.CHUNKED:
-        return _open_chunks(dataset, where, content, cache)
-    # compact and virtual data, and what was never written, have no place of their own in the file
-    offset = dataset.id.get_offset() if properties.get_layout() == h5py.h5d.CONTIGUOUS else None
-    if offset is None:
-        return None
-    if offset + num_bytes > len(content):
-        raise SourceError(f"{where} claims {num_bytes} bytes, more than the file has; get the file anew")
-    return np.ndarray(shape, dtype, content.data, offset)
-
-
-def _open_chunks(dataset: Any, where: str, content: NDArray[np.uint8], cache: "ChunkCache") -> Chunks | None:
-    import h5py
-
-    properties, sizes = dataset.id.get_create_plist(), dataset.chunks
-    filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
-    try:
-        check_filters(filters)
-    except (DamagedStoreError, MissingExtraError):
-        return None
-    grid = [-(-size // chunk) for size, chunk in zip(dataset.shape, sizes, strict=True)]
-    is_misplaced = dataset.file.userblock_size and h5py.version.hdf5_version_tuple < _COUNTS_USERBLOCK
-    is_whole = dataset.id.get_num_chunks() == math.prod(grid)
-    if is_misplaced or not is_whole or math.prod(sizes) * dataset.dtype.itemsize > _MAX_CHUNK_BYTES:
-        return None
-    places = np.full((*grid, 3), -1, np.int64)
-
-    def place(chunk: Any) -> None:
-        cell = tuple(first // size for first, size in zip(chunk.chunk_offset, sizes, strict=True))
-        places[cell] = chunk.byte_offset, chunk.size, chunk.filter_mask
-
-    dataset.id.chunk_iter(place)
-    if (places < 0).any() or (places[..., 0] + places[..., 1] > len(content)).any():
-        raise SourceError(f"{where} has chunks beyond the end of the file; get the file anew")
-    return Chunks(where, dataset.shape, dataset.dtype, sizes, filters, places, content, cache)
-
-
-def _is_stored_as_is(dataset: Any) -> bool:
-    """Whether values lie in the file just as NumPy's type would have them."""
-    import h5py
-
-    try:
-        same: bool = dataset.id.get_type().equal(h5py.h5t.py_create(dataset.dtype, logical=True))
-    except (TypeError, ValueError):
-        return False
-    return same
-
-
-class ForkSafe:
-    """Has a lock; a forked child gets a free one, as another thread of the parent may have held it."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        _alive.add(self)
-
-    def start_anew(self) -> None:
-        """What a forked child does first: the parent may have been half-way through a change."""
-        self.lock = threading.Lock()
-
-
-_alive: "weakref.WeakSet[ForkSafe]" = weakref.WeakSet()
-
-
-def _start_all_anew() -> None:
-    for owner in list(_alive):
-        owner.start_anew()
-
-
-os.register_at_fork(after_in_child=_start_all_anew)
-
-
-class ChunkCache(ForkSafe):
-    """The decoded chunks that were used last, up to that many bytes; never fewer than one."""
-
-    def __init__(self, max_bytes: int) -> None:
-        super().__init__()
-        self.max_bytes = max_bytes
-        self.num_bytes = 0
-        self._chunks: OrderedDict[Hashable, Array] = OrderedDict()
-
-    def get(self, key: Hashable, decode: Callable[[], Array]) -> Array:
-        """The chunk, decoded if need be: outside the lock, so that threads decode side by side."""
-        with self.lock:
-            if key in self._chunks:
-                self._chunks.move_to_end(key)
-                return self._chunks[key]
-        chunk = decode()
-        with self.lock:
-            if key not in self._chunks:
-                self._chunks[key] = chunk
-                self.num_bytes += chunk.nbytes
-            while self.num_bytes > self.max_bytes and len(self._chunks) > 1:
-                self.num_bytes -= self._chunks.popitem(last=False)[1].nbytes
-        return chunk
-
-    def clear(self) -> None:
-        """Forget all."""
-        with self.lock:
-            self._chunks.clear()
-            self.num_bytes = 0
-
-    def start_anew(self) -> None:
-        """Empty."""
-        super().start_anew()
-        self.clear()
-
-
-class Handles(ForkSafe):
-    """Files that this process has open in h5py; those used last, the others are closed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._handles: OrderedDict[str, Hdf5Handle] = OrderedDict()
-
-    def read(self, path: str, name: str, column: Sequence[str], steps: tuple[slice, ...]) -> Array:
-        """Part of a dataset, or of one column of it; one at a time, as h5py would have it anyway."""
-        with self.lock:
-            handle = self._handles.setdefault(path, Hdf5Handle(path, "/"))
-            self._handles.move_to_end(path)
-            while len(self._handles) > _MAX_HANDLES:
-                self._handles.popitem(last=False)[1].close()
-            try:
-                dataset = handle.dataset(name)
-                return np.asarray(dataset.fields(column[0])[steps] if column else dataset[steps])
-            except (OSError, KeyError, ValueError) as error:
-                raise SourceError(
-                    f"{path}: {name} cannot be read: {error}; if a filter is missing, "
-                    "pip install 'stoker[compression]' brings the usual ones"
-                ) from error
-
-    def close(self) -> None:
-        """Close all; the next read opens again."""
-        with self.lock:
-            while self._handles:
-                self._handles.popitem()[1].close()

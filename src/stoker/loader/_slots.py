@@ -6,6 +6,7 @@ still in use. A kept batch therefore never changes, and a plain loop never alloc
 """
 
 import sys
+import threading
 from collections.abc import Callable
 
 from stoker.store._samples import Array
@@ -14,33 +15,36 @@ Slot = dict[str, Array]
 
 
 class Slots:
-    """A pool of equal slots that grows when all are in use."""
+    """A pool of equal slots that grows when all are in use.
+
+    The slot that became free last is used first: what it held may still be in the processor's cache.
+    """
 
     def __init__(self, allocate: Callable[[], Slot]) -> None:
         self._allocate = allocate
-        self._slots: list[Slot] = []
-        self._taken: set[int] = set()  # by position; being filled or handed out by us
+        self._num_slots = 0
+        self._free: list[Slot] = []  # given back by us; the user may still see some of them
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return self._num_slots
 
-    def take(self) -> tuple[int, Slot]:
-        """A slot that nobody sees, and its number."""
-        for number, slot in enumerate(self._slots):
-            if number not in self._taken and not _in_use(slot):
-                self._taken.add(number)
-                return number, slot
-        self._slots.append(self._allocate())
-        number = len(self._slots) - 1
-        self._taken.add(number)
-        return number, self._slots[number]
+    def take(self) -> Slot:
+        """A slot that nobody sees; from any thread."""
+        with self._lock:
+            for place in range(len(self._free) - 1, -1, -1):
+                if not _in_use(self._free[place]):
+                    return self._free.pop(place)
+            self._num_slots += 1
+        return self._allocate()
 
-    def give_back(self, number: int) -> None:
+    def give_back(self, slot: Slot) -> None:
         """We are done with the slot; it is free as soon as the user is."""
-        self._taken.discard(number)
+        with self._lock:
+            self._free.append(slot)
 
 
 def _in_use(slot: Slot) -> bool:
-    """Whether anybody but the pool holds one of the slot's arrays."""
+    """Whether anybody but the slot itself holds one of its arrays."""
     # the slot's dict, the loop variable, and getrefcount's own argument
     return any(sys.getrefcount(array) > 3 for array in slot.values())

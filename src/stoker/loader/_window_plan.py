@@ -9,17 +9,16 @@ binary search find the block of any window: memory is O(blocks), whatever the nu
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stoker.errors import UsageError
+from stoker.loader._permutation import derive, mix
 
 Integers = NDArray[np.int64]
 
 _MAX_LIMIT = 0xFFFF_FFFE  # of a draw: the product with 32 bits of the hash has to fit into 64
-_MASK = 0xFFFF_FFFF_FFFF_FFFF
 _GOLDEN = 0x9E37_79B9_7F4A_7C15
 
 
@@ -165,16 +164,7 @@ def keyed_draw(limits: Integers, numbers: Integers, *, seed: int, epoch: int) ->
     Limits are at most 2**32 - 2. The upper half of the hash times the number of choices, over 2**32, is
     the draw: exact to one part in 2**32, and without the slow division of a remainder.
     """
-    key = int(_stir(np.array([(seed + _GOLDEN) & _MASK], np.uint64))[0])
-    key = int(_stir(np.array([(key + _GOLDEN + epoch) & _MASK], np.uint64))[0])
-    hashes = _stir(_stir(np.atleast_1d(numbers).astype(np.uint64) + np.uint64(_GOLDEN)) ^ np.uint64(key))
+    key = np.uint64(derive(seed, epoch))
+    hashes = mix(mix(np.atleast_1d(numbers).astype(np.uint64) + np.uint64(_GOLDEN)) ^ key)
     choices = np.atleast_1d(limits).astype(np.uint64) + np.uint64(1)
     return ((hashes >> np.uint64(32)) * choices >> np.uint64(32)).astype(np.int64)
-
-
-def _stir(words: NDArray[Any]) -> NDArray[np.uint64]:
-    """SplitMix64's finaliser: a bijection after which every bit depends on every other."""
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58_476D_1CE4_E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D0_49BB_1331_11EB)
-    stirred: NDArray[np.uint64] = words ^ (words >> np.uint64(31))
-    return stirred

@@ -140,15 +140,19 @@ def open_checked(path: Path, expected_bytes: int) -> Iterator[int]:
     except OSError as error:
         raise DamagedStoreError(f"{path} cannot be opened: {error.strerror}") from error
     try:
-        size = os.fstat(descriptor).st_size
-        if size != expected_bytes:
-            raise DamagedStoreError(
-                f"{path} has {size} bytes, the manifest says {expected_bytes}; "
-                "`stoker repair` packs its samples again"
-            )
+        check_size(path, os.fstat(descriptor).st_size, expected_bytes)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def check_size(path: Path, num_bytes: int, expected_bytes: int) -> None:
+    """Raise DamagedStoreError unless the file has the size it should have."""
+    if num_bytes != expected_bytes:
+        raise DamagedStoreError(
+            f"{path} has {num_bytes} bytes, the manifest says {expected_bytes}; "
+            "`stoker repair` packs its samples again"
+        )
 
 
 def open_columns(path: Path, expected_bytes: int) -> dict[str, Column]:

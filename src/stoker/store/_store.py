@@ -93,6 +93,11 @@ class Store:
         return np.arange(len(self.index)) if self._numbers is None else self._numbers
 
     @property
+    def is_whole(self) -> bool:
+        """Whether this is all of the store, in its own order, and no split or selection."""
+        return self._numbers is None
+
+    @property
     def content_digest(self) -> str:
         """Equal for stores that hold the same samples in the same order, however packed."""
         return self.manifest.content_digest

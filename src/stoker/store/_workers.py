@@ -366,7 +366,7 @@ def _main(
         other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group: the parent acts
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _die_with(parent)
+    die_with(parent)
     _one_thread()
     worker = Worker(job, None)
     try:
@@ -397,7 +397,7 @@ def _check_size(sample: Sample, key: str) -> None:
             )
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Let the kernel kill this process when its parent dies, even in the middle of a transform."""
     if sys.platform == "linux":
         set_parent_death_signal = 1

@@ -1,0 +1,88 @@
+"""Changing signals by a factor or an offset of each sample."""
+
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from stoker.augment._distributions import Draw, Uniform, distribution
+from stoker.augment._draws import Params
+from stoker.augment._registry import register
+from stoker.augment._transform import Role, Transform
+from stoker.augment.signal._units import row_mean
+from stoker.errors import UsageError
+
+
+@register("signal")
+class AmplitudeScale(Transform):
+    """Multiply each sample by a factor.
+
+    Args:
+        factor: a pair, a distribution, or a number for always the same.
+        p: probability that a sample is changed.
+    """
+
+    roles = ("signal",)
+    neutral: ClassVar = {"factor": 1.0}
+    every_row = True
+
+    def __init__(self, factor: Draw = (0.8, 1.2), *, p: float = 1.0) -> None:
+        self.factor = distribution(factor, "factor")
+        super().__init__(p=p, draws={"factor": self.factor})
+
+    def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
+        """See the base class."""
+        return x * params.like("factor", x)
+
+
+@register("signal")
+class Polarity(Transform):
+    """Turn samples upside down.
+
+    Args:
+        p: probability that a sample is changed.
+    """
+
+    roles = ("signal",)
+    neutral: ClassVar = {"sign": 1.0}
+    every_row = True
+
+    def __init__(self, *, p: float = 0.5) -> None:
+        super().__init__(p=p, draws={"sign": Uniform(-1, -1)})
+
+    def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
+        """See the base class."""
+        return x * params.like("sign", x)
+
+
+@register("signal")
+class Standardize(Transform):
+    """Make the mean 0 and the standard deviation 1: (x - mean) / (std + eps).
+
+    A constant signal becomes 0. The standard deviation is that of all values (divided by n).
+
+    Args:
+        per: "channel" of each sample, or "sample" with all its channels together.
+        eps: keeps silence from being blown up; in units of the signal.
+        p: probability that a sample is changed.
+    """
+
+    roles = ("signal",)
+
+    def __init__(
+        self, *, per: Literal["channel", "sample"] = "channel", eps: float = 1e-6, p: float = 1.0
+    ) -> None:
+        super().__init__(p=p)
+        if per not in {"channel", "sample"}:
+            raise UsageError(f"per must be 'channel' or 'sample', got {per!r}")
+        if eps <= 0:
+            raise UsageError(f"eps must be above 0, got {eps}")
+        self.per = per
+        self.eps = eps
+
+    def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
+        """See the base class."""
+        rows = x.flatten(0, 1) if self.per == "channel" else x.flatten(1)
+        centred = rows - row_mean(rows)
+        scaled = centred / (torch.sqrt(row_mean(centred.square())) + self.eps)
+        return scaled.view(x.shape)

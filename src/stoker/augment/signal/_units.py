@@ -1,0 +1,43 @@
+"""Lengths of time as users give them, and statistics of rows whose bits do not depend on the batch."""
+
+import math
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from stoker.errors import UsageError
+
+Unit = Literal["fraction", "samples"]
+
+
+def check_unit(unit: Unit) -> Unit:
+    """The unit, if it is one."""
+    if unit not in get_args(Unit):
+        raise UsageError(f"unit must be 'fraction' or 'samples', got {unit!r}")
+    return unit
+
+
+def in_samples(values: Tensor, unit: Unit, length: int) -> Tensor:
+    """Rounded to whole samples, int64."""
+    return torch.round(values * length if unit == "fraction" else values).to(torch.int64)
+
+
+def row_mean(x: Tensor) -> Tensor:
+    """The mean of each row of x [R, n], as [R, 1].
+
+    A single row would be summed in parts by several threads, and then have other bits than the
+    same row among others; so it is given company.
+    """
+    if x.shape[0] == 1 and not torch.compiler.is_compiling():
+        return x.expand(2, -1).mean(1, keepdim=True)[:1]
+    return x.contiguous().mean(1, keepdim=True)
+
+
+def root_mean_square(x: Tensor) -> Tensor:
+    """The root mean square of each sample of x [B, C, T], as [B, 1, 1]; its gradient at silence is 0."""
+    rows = x.flatten(1)
+    if x.shape[0] == 1 and not torch.compiler.is_compiling():
+        rows = rows.expand(2, -1)  # see row_mean
+    norm: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)[: x.shape[0]]
+    return norm[:, :, None] / math.sqrt(rows.shape[1])

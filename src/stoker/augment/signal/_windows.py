@@ -1,0 +1,121 @@
+"""Reading signals from another place in each sample: shifts and crops."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor
+
+from stoker.augment._distributions import Draw, Uniform, distribution
+from stoker.augment._draws import Params
+from stoker.augment._registry import register
+from stoker.augment._transform import Role, Transform
+from stoker.augment.signal._units import Unit, check_unit, in_samples
+from stoker.errors import UsageError
+
+
+@register("signal")
+class TimeShift(Transform):
+    """Move signals in time; a positive shift moves them later. Masks [B, T] or [B, C, T] move along.
+
+    Args:
+        shift: a number n for -n to n, a pair or a distribution; rounded to whole samples.
+        unit: "fraction" of the length, or "samples".
+        circular: what leaves at one end comes in at the other; else zeros come in (`ignore` in masks).
+        ignore: what masks get where there was nothing.
+        p: probability that a sample is changed.
+    """
+
+    roles = ("signal", "mask")
+    neutral: ClassVar = {"shift": 0.0}
+    every_row = True
+
+    def __init__(
+        self,
+        shift: Draw = 0.1,
+        *,
+        unit: Unit = "fraction",
+        circular: bool = True,
+        ignore: int = 255,
+        p: float = 1.0,
+    ) -> None:
+        self.shift = distribution(shift, "shift", number="symmetric")
+        super().__init__(p=p, draws={"shift": self.shift})
+        self.unit = check_unit(unit)
+        self.circular = circular
+        self.ignore = ignore
+
+    def change(self, x: Tensor, params: Params, role: Role) -> Tensor:
+        """See the base class."""
+        length = x.shape[-1]
+        shift = in_samples(params["shift"], self.unit, length)
+        most = _most(self.shift.bounds, self.unit, length)
+        if self.circular and most == length:
+            return windows_at(torch.cat([x, x], -1), torch.remainder(-shift, length), length)
+        if self.circular:
+            padded = torch.cat([x[..., length - most :], x, x[..., :most]], -1)
+        else:
+            padded = F.pad(x, (most, most), value=self.ignore if role == "mask" else 0)
+        return windows_at(padded, most - shift.clamp(-most, most), length)
+
+
+@register("signal")
+class Crop(Transform):
+    """Cut a part of `length` samples out of each signal; every start is alike, the last one too.
+
+    Masks [B, T] or [B, C, T] are cut at the same place. Adds the field NAME_start, int64 [B], if asked.
+
+    Args:
+        length: samples to keep; signals must have as many.
+        return_start: say where the part began.
+    """
+
+    roles = ("signal", "mask")
+    keeps_shape = False
+
+    def __init__(self, length: int, *, return_start: bool = False) -> None:
+        super().__init__(draws={"start": Uniform(0, 1)})
+        if length < 1:
+            raise UsageError(f"length must be at least 1 sample, got {length}")
+        self.length = length
+        self.return_start = return_start
+
+    def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
+        """See the base class."""
+        return windows_at(x, self._start(x, params), self.length)
+
+    def extras(self, fields: Mapping[str, Tensor], params: Params) -> dict[str, Tensor]:
+        """The start, if asked for."""
+        if not self.return_start:
+            return {}
+        return {f"{name}_start": self._start(x, params) for name, x in fields.items()}
+
+    def _start(self, x: Tensor, params: Params) -> Tensor:
+        num_starts = x.shape[-1] - self.length + 1
+        if num_starts < 1:
+            raise UsageError(
+                f"Crop must get signals of at least {self.length} samples, got {x.shape[-1]}; pad them first"
+            )
+        return (params["start"] * num_starts).to(torch.int64).clamp(max=num_starts - 1)
+
+
+def windows_at(x: Tensor, start: Tensor, length: int) -> Tensor:
+    """A window of each row: x[b, ..., start[b] : start[b] + length].
+
+    Shape: x [B, S] or [B, C, S]; start int64 [B].
+    """
+    if x.requires_grad or torch.compiler.is_compiling():  # the gradient of unfold is as large as all windows
+        place = start[:, None] + torch.arange(length, device=x.device)
+        if x.ndim == 3:
+            place = place[:, None].expand(-1, x.shape[1], -1)
+        return x.gather(-1, place)
+    rows = torch.arange(x.shape[0], device=x.device)
+    windows = x.unfold(-1, length, 1)
+    return windows[rows, start] if x.ndim == 2 else windows[rows, :, start]
+
+
+def _most(bounds: tuple[float, float], unit: Unit, length: int) -> int:
+    """The largest shift that these bounds allow, in samples, at most the length."""
+    most = max(abs(bounds[0]), abs(bounds[1])) * (length if unit == "fraction" else 1)
+    return length if most >= length else int(most) + 1

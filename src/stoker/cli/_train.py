@@ -1,0 +1,130 @@
+"""``stoker train``: a run out of a configuration, a profile and ``--set``."""
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stoker.cli._store import Json
+
+if TYPE_CHECKING:
+    from stoker.config import Resolved
+    from stoker.train import FitResult
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("train")(train)
+
+
+def train(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The run's settings, as YAML or JSON.")],
+    profile: Annotated[
+        str,
+        typer.Option(
+            help="default, low_memory, high_performance, quick_demo or auto: what CONFIG leaves open."
+        ),
+    ] = "default",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Override one setting.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show all settings and where each comes from; train nothing.")
+    ] = False,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHICH",
+            help="auto (go on if there is something to go on from), last, previous, best, a path, or fresh.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Train a model as a configuration says; the profile fills in what it leaves open.
+
+    [bold]Examples[/]
+
+      stoker train run.yaml --set optimizer.lr=3e-4 --set epochs=30
+
+      stoker train run.yaml --profile auto --dry-run
+
+      torchrun --nproc-per-node=2 -m stoker train run.yaml --resume auto
+    """
+    from stoker.config import resolve_training
+
+    resolved = resolve_training(config, profile=profile, overrides=set_ or [], find_facts=_find_facts)
+    if dry_run:
+        if as_json:
+            typer.echo(json.dumps(_resolved_data(resolved)))
+        else:
+            _tell_decisions(resolved, err=True)
+            typer.echo(resolved.to_yaml(), nl=False)
+        return
+    from stoker.train._assembly import assembled
+
+    if _is_first():
+        _tell_decisions(resolved, err=True)
+    with assembled(resolved.settings, progress=not as_json) as run:
+        result = run.fit(resume=resume)
+    if _is_first():
+        folder = resolved.settings.checkpoint_dir
+        typer.echo(json.dumps(_result_data(result, folder)) if as_json else _summary(result, folder))
+
+
+def _find_facts(settings: Any) -> Any:
+    from stoker.train._assembly import find_facts
+
+    return find_facts(settings)
+
+
+def _is_first() -> bool:
+    """Whether this process is the one that speaks, of those that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _tell_decisions(resolved: "Resolved", *, err: bool) -> None:
+    for decision in resolved.decisions:
+        value = json.dumps(decision.value)
+        typer.echo(f"profile auto: {'.'.join(decision.path)} = {value} ({decision.reason})", err=err)
+
+
+def _summary(result: "FitResult", folder: Path) -> str:
+    values = ", ".join(
+        f"{name} {value:.4g}" for name, value in result.best.items() if isinstance(value, float)
+    )
+    when = "" if result.best_epoch is None else f", the best in epoch {result.best_epoch + 1}: {values}"
+    return f"{folder}: {result.num_epochs} epochs{when}"
+
+
+def _resolved_data(resolved: "Resolved") -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "settings": resolved.settings.model_dump(mode="json"),
+        "origins": resolved.origins,
+        "decisions": [
+            {"setting": ".".join(each.path), "value": each.value, "reason": each.reason}
+            for each in resolved.decisions
+        ],
+    }
+
+
+def _result_data(result: "FitResult", folder: Path) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "checkpoint_dir": str(folder),
+        "best": {name: _number(value) for name, value in result.best.items()},
+        "best_epoch": result.best_epoch,
+        "epochs": result.num_epochs,
+        "stopped_early": result.stopped_early,
+        "history": [{name: _number(value) for name, value in row.items()} for row in result.history],
+    }
+
+
+def _number(value: Any) -> Any:
+    """JSON has no NaN: a value that is undefined, such as the F1 of a class that is not there, is null."""
+    if isinstance(value, list):
+        return [_number(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,112 @@
+"""Trains in one process or in several, under torchrun, and writes what came of it.
+
+    torchrun --nproc-per-node=N trained_ranks.py STORE FOLDER CHECKPOINT
+
+CHECKPOINT is of one process that was stopped within an epoch. Each rank writes FOLDER/RANK.json, the
+first one the weights too.
+"""
+
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import stoker
+from stoker.errors import TrainingInterruptedError, UsageError
+from stoker.train import FitResult, Supervised, Trainer, process_group
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from support.training import ListLoader, SignalledTask, everything, make_loader, make_model, numbers
+
+GLOBAL_BATCH = 12
+
+
+def equal_to_one(store: stoker.Store, folder: Path, ranks: int, **options: Any) -> dict[str, Any]:
+    """A whole run, with everything, over a global batch that does not depend on the ranks."""
+    task, resume = options.pop("task", SignalledTask()), options.pop("resume", None)
+    with (
+        make_loader(store, GLOBAL_BATCH // ranks) as train,
+        make_loader(store, 18 // ranks, augmented=False) as val,
+    ):
+        trainer = Trainer(make_model(), task, **everything(measure_training=False, **options))
+        result = trainer.fit(train, val, epochs=3, resume=resume)
+        evaluated = trainer.evaluate(val)
+    if trainer.ranks.is_first:
+        torch.save(trainer.model.state_dict(), folder / ("weights.pt" if resume is None else "resumed.pt"))
+    trainer.ranks.close()
+    return {"history": numbers(result.history), "evaluated": evaluated, "num_updates": trainer.num_updates}
+
+
+def interrupted(store: stoker.Store, folder: Path, rank: int, ranks: int) -> dict[str, Any]:
+    """A signal to the last rank alone stops all after the same step; a resumed run is the whole run."""
+
+    def run(task: Any, where: Path, resume: str | None) -> FitResult:
+        with make_loader(store, GLOBAL_BATCH // ranks) as train:
+            trainer = Trainer(make_model(dropout=0.3), task, **everything(checkpoint_dir=where))
+            try:
+                return trainer.fit(train, epochs=2, resume=resume)
+            finally:
+                stopped.append(trainer.step)
+                trainer.ranks.close()
+
+    stopped: list[int] = []
+    whole = run(SignalledTask(), folder / "whole", None)
+    try:
+        run(SignalledTask(at_step=3 if rank == ranks - 1 else None), folder / "cut", None)
+    except TrainingInterruptedError as error:
+        message = str(error)
+    again = run(SignalledTask(), folder / "cut", "last")
+    return {
+        "stopped": stopped[1],
+        "message": message,
+        "whole": numbers(whole.history),
+        "again": numbers(again.history),
+    }
+
+
+def unequal(rank: int) -> dict[str, Any]:
+    """Every rank has another number of batches."""
+    batches = ListLoader({"x": torch.ones(4, 3), "y": torch.ones(4, 1)} for _ in range(3 + rank))
+    trainer = Trainer(nn.Linear(3, 1), Supervised(nn.MSELoss()), **everything(scheduler=None))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        trainer.fit(batches, batches, epochs=2)
+    trainer.ranks.close()
+    return {"step": trainer.step, "said": [str(each.message) for each in said]}
+
+
+def foreign_loader(store: stoker.Store) -> str:
+    """What is said of a loader that was made for one process."""
+    loader = stoker.Loader(store, 4, rank=0, world_size=1)
+    trainer = Trainer(make_model(), Supervised(nn.MSELoss()), **everything())
+    try:
+        trainer.fit(loader, epochs=1)
+    except UsageError as error:
+        return str(error)
+    finally:
+        trainer.ranks.close()
+        loader.close()
+    return ""
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    store, folder = stoker.open(sys.argv[1]), Path(sys.argv[2])
+    rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    with process_group("cpu"):
+        found: dict[str, Any] = {"equal_to_one": equal_to_one(store, folder, ranks)}
+        if ranks > 1:
+            found["resumed"] = equal_to_one(store, folder, ranks, resume=Path(sys.argv[3]))
+            found["interrupted"] = interrupted(store, folder, rank, ranks)
+            found["unequal"] = unequal(rank)
+            found["foreign_loader"] = foreign_loader(store)
+    (folder / f"{rank}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
