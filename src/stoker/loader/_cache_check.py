@@ -13,7 +13,7 @@ import numpy as np
 from stoker.errors import StoreMismatchError
 from stoker.loader._cache_codec import copy, encode, place
 from stoker.loader._cache_source import Source
-from stoker.loader._foreign import _seeded
+from stoker.loader._seeding import seeded
 
 _UNLIKELY_SEED = 0x7F4A_7C15  # a small one may be the user's own, and then nothing would differ
 _TOLERANCE = 1e-3  # of the largest value: other processors and thread counts round differently
@@ -21,7 +21,7 @@ _TOLERANCE = 1e-3  # of the largest value: other processors and thread counts ro
 
 def warn_if_random(source: Source, number: int, sample: Any) -> bool:
     """Compute the sample again; warn, and say True, if it is not the same."""
-    with _seeded(_UNLIKELY_SEED + 2 * number):
+    with seeded(_UNLIKELY_SEED + 2 * number):
         (again,) = source.compute([number])
     where = difference(copy(sample), copy(again), exact=True)
     if where is not None:
@@ -39,7 +39,7 @@ def refuse_if_stale(source: Source, number: int, cached: Any, folder: Path) -> N
     Raises:
         StoreMismatchError: it is another, by more than rounding.
     """
-    with _seeded(_UNLIKELY_SEED + 2 * number + 1):
+    with seeded(_UNLIKELY_SEED + 2 * number + 1):
         (now,) = source.compute([number])
     if warn_if_random(source, number, now):
         return

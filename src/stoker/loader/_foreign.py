@@ -5,8 +5,6 @@ numbers (random, numpy, torch) are seeded for each sample by (seed, epoch, sampl
 comes out the same, whatever worker, batch or resumed run it falls into.
 """
 
-import contextlib
-import random
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from stoker.errors import BadSampleError, WorkerDiedError
 from stoker.loader._collate import Ragged, collate_rest
 from stoker.loader._course import INDEX, Course, Fetched
 from stoker.loader._permutation import derive
+from stoker.loader._seeding import seeded
 from stoker.store._samples import Sample, canonical
 
 if TYPE_CHECKING:
@@ -155,7 +154,7 @@ class _Seeded:
         epoch, number = request
         key = _key(self._dataset, number)
         try:
-            with _seeded(derive(self._seed, epoch, number)):
+            with seeded(derive(self._seed, epoch, number)):
                 return number, canonical(self._dataset[number], key)
         except BadSampleError as error:
             return BadSample(error.key, error.why, traceback.format_exc())
@@ -192,23 +191,6 @@ def _stack(values: list[Any]) -> "torch.Tensor":
 
 def _key(dataset: Any, number: int) -> str:
     return str(dataset.key(number)) if hasattr(dataset, "key") else str(number)
-
-
-@contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Python's, NumPy's and torch's random numbers from ``seed``; as before afterwards."""
-    import torch
-
-    before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002 - users' code
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002
-    torch.default_generator.manual_seed(seed)  # not those of GPUs, which could not be put back
-    try:
-        yield
-    finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])  # noqa: NPY002
-        torch.set_rng_state(before[2])
 
 
 def _one_thread(worker: int) -> None:  # noqa: ARG001 - PyTorch's signature

@@ -14,8 +14,8 @@ import numpy as np
 
 from stoker.errors import BadSampleError, StokerError, TransformIdentityError, UsageError
 from stoker.loader._course import INDEX
-from stoker.loader._foreign import _seeded
 from stoker.loader._permutation import derive
+from stoker.loader._seeding import seeded
 from stoker.store import Store
 from stoker.store._identity import transform_entry
 
@@ -86,7 +86,7 @@ class ViewMaker:
     def _keyed(self, epoch: int, numbers: range) -> Iterator[None]:
         """Random numbers for these samples; an error of the user's code names the first of them."""
         try:
-            with _seeded(derive(self._seed, epoch, numbers.start)):
+            with seeded(derive(self._seed, epoch, numbers.start)):
                 yield
         except StokerError:
             raise
