@@ -30,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Stoker keeps the accelerator fed: pack data once, verify it, load it through a mapping.",
+    help="Stoker keeps the accelerator fed: pack data once, verify it, load it, augment it, train on it.",
 )
 _store.register(app)
 _views.register(app)
