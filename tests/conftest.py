@@ -1,10 +1,17 @@
 import multiprocessing
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# The gate must give one answer to one commit. `HYPOTHESIS_PROFILE=explore` looks for new examples.
+hypothesis.settings.register_profile("gate", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("explore", max_examples=500, deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 
 
 def pytest_configure() -> None:
