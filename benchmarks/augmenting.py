@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from measuring import Report, Row, interleave, say
+from measuring import Report, interleave, misses, say
 from peers import augment_tasks
 from peers.augment_tasks import CHANNEL_TASKS, IMAGE_TASKS, POLICY, SIGNAL_TASKS, VOLUME_TASKS
 from peers.driving import ENVIRONMENTS, Peers, System
@@ -146,7 +146,7 @@ def main() -> None:
         shutil.rmtree(folder)
     report.write()
     for row in report.rows:
-        if _misses(row):
+        if misses(row):
             say(f"misses its budget: {row.workload}: {row.system} is {row.value:.2f}")
 
 
@@ -271,15 +271,6 @@ def install() -> None:
         if subprocess.run(command, check=False).returncode:
             say("pip failed; what needs it will be reported as missing")
             break
-
-
-def _misses(row: Row) -> bool:
-    """Whether a row with a budget in its name does not keep it: a least ratio, a most of anything else."""
-    _, found, budget = row.system.rpartition("(budget ")
-    if not found or not row.repetitions:
-        return False
-    aim = float(budget.rstrip(")"))
-    return row.value < aim if row.unit == "ratio" else row.value > aim
 
 
 if __name__ == "__main__":

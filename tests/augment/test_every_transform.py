@@ -32,7 +32,7 @@ from stoker.augment import (
     Normal,
     Pipeline,
     Uniform,
-    _stages,
+    _parts,
     registered,
 )
 from stoker.augment.mix import Beta
@@ -140,7 +140,7 @@ def test_large_samples_are_changed_part_by_part_to_the_same_bits(
         for repeated in (1, most)
     )
     whole, both = once(batch), twice(batch)
-    monkeypatch.setattr(_stages, "_PART", 1)
+    monkeypatch.setattr(_parts, "_PART", 1)
     assert same(once(batch), whole)
     assert same(twice(batch), both)
     assert same(batch, before)
@@ -163,6 +163,19 @@ def test_one_sample_never_alters_another(case: Case) -> None:
 def test_selected_rows_and_static_shapes_give_the_same_bits(case: Case, p: float) -> None:
     batch = batch_of(roles_of(case))
     assert same(changed(case, batch, p=p), changed(case, batch, p=p, static=True))
+
+
+@cases(lambda case: make(case).writes)
+@pytest.mark.parametrize("repeated", [1, 2], ids=["new", "in-place"])
+def test_what_is_written_has_the_bits_of_what_is_made(case: Case, repeated: int) -> None:
+    batch = batch_of(roles_of(case), 9)
+    p = 0.6 if make(case).keeps_shape else 1.0
+    written, made = (
+        Pipeline(*[make(case, p=p) for _ in range(repeated)], roles=roles_of(case), static=static)
+        for static in (False, True)
+    )
+    for epoch in range(5):
+        assert same(written(batch, epoch=epoch), made(batch, epoch=epoch))
 
 
 @every_chosen

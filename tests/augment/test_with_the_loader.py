@@ -2,9 +2,6 @@
 
 import itertools
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +9,9 @@ import pytest
 import stoker
 from augment.examples import CASES, batch_of, make
 from stoker.augment import Mixing, Pipeline, Role, registered
-from support.augmented_ranks import Seen, digests
+from support.augmented_ranks import Seen, digests, rest_and_next_epoch
+from support.ranks import run_ranks
 
-SCRIPT = Path(__file__).parents[1] / "support" / "augmented_ranks.py"
 COUNT = 70
 MAIN: dict[str, Role] = {"signal": "signal", "image": "image", "volume": "volume"}  # of each family
 FAMILIES = sorted({name.partition(".")[0] for name in registered()} & MAIN.keys())
@@ -117,26 +114,13 @@ def test_a_resumed_run_goes_on_with_the_same_bits(
 
 
 def test_three_real_processes_resume_what_one_began(
-    store: stoker.Store, family: str, expected: dict[int, set[tuple[int, str]]], tmp_path: Path
+    store: stoker.Store, family: str, expected: dict[int, set[tuple[int, str]]]
 ) -> None:
     pipeline = everything(family)
     seen, state = started(store, pipeline, 7, num_steps=3)
-    config, state_file, out = tmp_path / "augment.json", tmp_path / "state.json", tmp_path / "out"
-    config.write_text(json.dumps(pipeline.to_config()))
-    state_file.write_text(json.dumps(state))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
-    done = subprocess.run(
-        [*command, str(SCRIPT), str(store.path), str(config), str(state_file), str(out)],
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    for rank in range(3):
-        mine = [
-            (epoch, number, digest) for epoch, number, digest in json.loads(Path(f"{out}.{rank}").read_text())
-        ]
+    config, state = json.loads(json.dumps([pipeline.to_config(), state]))  # as other programs get them
+    for rank in run_ranks(3, lambda: rest_and_next_epoch(store.path, config, state)):
+        mine = [(epoch, number, digest) for epoch, number, digest in rank]
         assert 0 < len(by_epoch(mine, 0)) < COUNT
         seen += mine
     assert set(by_epoch(seen, 0)) == expected[0]

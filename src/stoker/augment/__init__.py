@@ -9,6 +9,7 @@ _draws.py          what was drawn              _keys.py       random bits from n
 _geometry.py       movements as matrices       _noise.py      noise for every element
 _registry.py       transforms by name          _config.py     pipelines as plain data
 _presets.py        ready policies              preview/       pictures of what a pipeline does
+_parts.py          large batches in parts      _memory.py     memory that is used again
 """
 
 from stoker.augment import image, mix, signal, volume

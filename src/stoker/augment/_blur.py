@@ -62,11 +62,12 @@ def _blurred(rows: Tensor, taps: Tensor, axis: int) -> Tensor:
         return total
     out = torch.empty_like(rows, memory_format=torch.contiguous_format)
     padded, pair = torch.empty(0, dtype=rows.dtype), torch.empty(0, dtype=rows.dtype)
+    reach = taps.numpy().astype(bool).sum(1)  # the host knows how many taps each row needs
     for place in _blocks(rows, axis):
         block, total = rows[place], out[place]
-        here = [weight[place[:1]] for weight in weights]
+        here = [weight[place[:1]] for weight in weights[: reach[place[0]].max(initial=1)]]
         torch.mul(block, here[0], out=total)
-        padded = torch.cat(_with_ends(block, len(weights) - 1, axis), axis, out=padded.resize_(0))
+        padded = torch.cat(_with_ends(block, len(here) - 1, axis), axis, out=padded.resize_(0))
         for left, right, weight in _pairs(padded, here, axis):
             torch.add(left, right, out=pair.resize_(block.shape))
             total.addcmul_(pair, weight)

@@ -6,6 +6,7 @@ Shapes: B samples; K parameters, N noise keys, P transforms and M pairings of th
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,6 +46,17 @@ class Draws(NamedTuple):
             chosen=next(moved),
             partners=partners,
             rows=moved_rows if known else None,
+        )
+
+    def part(self, part: slice) -> "Draws":
+        """Those of some rows that lie together; on the host, which knows the rows."""
+        assert self.rows is not None
+        return Draws(
+            values=self.values[part],
+            noise_keys=self.noise_keys[part],
+            chosen=self.chosen[part],
+            partners=self.partners[part],
+            rows=tuple(None if row is None else _rows_within(row, part) for row in self.rows),
         )
 
 
@@ -109,6 +121,12 @@ class Column(NamedTuple):
     start: int
     size: int | None  # None: one number a sample; n: a vector of n
     whole: bool
+
+
+def _rows_within(rows: Tensor, part: slice) -> Tensor | None:
+    """Those of the sorted rows that lie in the part, counted from its start; None for all of it."""
+    first, last = np.searchsorted(rows.numpy(), [part.start, part.stop])
+    return None if last - first == part.stop - part.start else rows[first:last] - part.start
 
 
 def _copy_together(tensors: list[Tensor], device: torch.device) -> list[Tensor]:

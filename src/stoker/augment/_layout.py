@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from stoker.augment._distributions import Distribution
 from stoker.augment._draws import Column, Draws, Params
-from stoker.augment._keys import Integers64, column_key, mix, uniforms
+from stoker.augment._keys import Integers64, column_key, host_uniforms, mix, uniforms
 from stoker.augment._transform import Mixing, Transform
 
 # streams of a transform; its values have all numbers from there on
@@ -66,11 +67,19 @@ class Layout:
 
     def host_draws(self, keys: Integers64) -> Draws:
         """Draw on the host, which then knows the rows of every stage; keys [B]."""
-        bits = torch.from_numpy(mix(keys[:, None] + self._streams))
-        draws = self._draws(bits, self._host)
-        chosen = draws.chosen.numpy()
-        rows = tuple(_rows_of(chosen, stage) for stage in self._stages)
-        return draws._replace(rows=rows)
+        bits = mix(keys[:, None] + self._streams)
+        num_first, num_partners, _ = self._counts
+        uniform = host_uniforms(bits[:, :num_first])
+        num_transforms = len(self._places)
+        chosen = uniform[:, :num_transforms] < self._host.probabilities.numpy()
+        values = _host_values(uniform[:, num_transforms:], self._host, chosen)
+        return Draws(
+            values=torch.from_numpy(values),
+            noise_keys=torch.from_numpy(bits[:, num_first + num_partners :]),
+            chosen=torch.from_numpy(chosen),
+            partners=_partners(torch.from_numpy(bits[:, num_first : num_first + num_partners])),
+            rows=tuple(_rows_of(chosen, stage) for stage in self._stages),
+        )
 
     def device_draws(self, keys: Tensor) -> Draws:
         """Draw the same on the device of keys [B]; nobody knows the rows."""
@@ -165,14 +174,29 @@ def _values(uniform: Tensor, tables: _Tables, chosen: Tensor) -> Tensor:
     """
     if not tables.kinds:
         return uniform.to(torch.float32)
-    if len(tables.kinds) == 1:
-        values = tables.kinds[0].kind.quantile(uniform, tables.kinds[0].numbers)
-    else:
-        values = torch.empty_like(uniform)
-        for kind, columns, numbers in tables.kinds:
-            values = values.index_copy(1, columns, kind.quantile(uniform.index_select(1, columns), numbers))
     keep = chosen.index_select(1, tables.owner) | tables.fixed
-    return torch.where(keep, values, tables.neutral).to(torch.float32)
+    return torch.where(keep, _quantiles(uniform, tables), tables.neutral).to(torch.float32)
+
+
+def _host_values(
+    uniform: NDArray[np.float64], tables: _Tables, chosen: NDArray[np.bool_]
+) -> NDArray[np.float32]:
+    """The same with numpy, a call of which costs a fraction of one of torch's."""
+    if not tables.kinds:
+        return uniform.astype(np.float32)
+    keep = chosen.take(tables.owner.numpy(), 1) | tables.fixed.numpy()
+    values = _quantiles(torch.from_numpy(uniform), tables).numpy()
+    return np.where(keep, values, tables.neutral.numpy()).astype(np.float32)
+
+
+def _quantiles(uniform: Tensor, tables: _Tables) -> Tensor:
+    """Every column at its own distribution."""
+    if len(tables.kinds) == 1:
+        return tables.kinds[0].kind.quantile(uniform, tables.kinds[0].numbers)
+    values = torch.empty_like(uniform)
+    for kind, columns, numbers in tables.kinds:
+        values = values.index_copy(1, columns, kind.quantile(uniform.index_select(1, columns), numbers))
+    return values
 
 
 def _partners(bits: Tensor) -> Tensor:
@@ -183,7 +207,7 @@ def _partners(bits: Tensor) -> Tensor:
     return torch.empty_like(order).scatter(0, order, order.roll(-1, 0))
 
 
-def _rows_of(chosen: np.ndarray[tuple[int, int], np.dtype[np.bool_]], stage: Sequence[int]) -> Tensor | None:
+def _rows_of(chosen: NDArray[np.bool_], stage: Sequence[int]) -> Tensor | None:
     """Rows that one of a stage's transforms touches; None for all."""
     touched = chosen[:, stage[0]]
     for place in stage[1:]:

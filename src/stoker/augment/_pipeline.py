@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from stoker.augment._draws import Draws
 from stoker.augment._keys import device_keys, host_keys
 from stoker.augment._layout import Layout
+from stoker.augment._memory import Memory
+from stoker.augment._parts import parts_of, run_parts
 from stoker.augment._stages import Fields, check_fields, make_stages, run_rows, run_static
 from stoker.augment._transform import ROLES, Role, Transform
 from stoker.errors import UsageError
@@ -57,6 +59,7 @@ class Pipeline(nn.Module):
         self.static = static
         self._stages = make_stages(transforms, roles)
         self._layout = Layout(transforms, [stage.places for stage in self._stages])
+        self._memory = Memory()
         self._num_seen = 0
 
     def forward(self, batch: Mapping[str, Any], index: Any = None, epoch: int | Tensor = 0) -> Batch:
@@ -116,16 +119,16 @@ class Pipeline(nn.Module):
         batch = step(batch, aug.draw(index, epoch))
         """
         check_fields(batch, self.roles, draws.values.shape[0])
-        fields = Fields(batch)
-        static = self.static or draws.rows is None or torch.compiler.is_compiling()
-        for number, stage in enumerate(self._stages):
-            params = [self._layout.params(draws, place) for place in stage.places]
-            if static:
-                run_static(stage, fields, params, draws.chosen[:, stage.places[0] : stage.places[-1] + 1])
-            else:
-                assert draws.rows is not None
-                run_rows(stage, fields, params, draws.rows[number])
-        return fields.narrowed()
+        if self.static or draws.rows is None or torch.compiler.is_compiling():
+            return self._run(batch, draws, {}, static=True)
+        parts = parts_of(batch, self._stages)
+        if len(parts) == 1:
+            return self._run(batch, draws, {}, static=False)
+
+        def run(part: slice, here: Mapping[str, Any], results: Mapping[str, Tensor]) -> Batch:
+            return self._run(here, draws.part(part), results, static=False)
+
+        return run_parts(parts, batch, self._stages, self._memory, run)
 
     def explain(self, draws: Draws) -> list[dict[str, Tensor]]:
         """The parameters by name for each transform, and "chosen": which samples get it.
@@ -179,6 +182,20 @@ class Pipeline(nn.Module):
             (batch[name].device for name in self.roles if isinstance(batch.get(name), Tensor)), None
         )
         return self.replay(batch, self.draw(index, epoch, view=view, device=device))
+
+    def _run(
+        self, batch: Mapping[str, Any], draws: Draws, results: Mapping[str, Tensor], *, static: bool
+    ) -> Batch:
+        """All stages, one after the other."""
+        fields = Fields(batch, results, self._memory)
+        for number, stage in enumerate(self._stages):
+            params = [self._layout.params(draws, place) for place in stage.places]
+            if static:
+                run_static(stage, fields, params, draws.chosen[:, stage.places[0] : stage.places[-1] + 1])
+            else:
+                assert draws.rows is not None
+                run_rows(stage, fields, params, draws.rows[number])
+        return fields.narrowed()
 
     def _numbers(self, batch: Mapping[str, Any]) -> Any:
         """Numbers for samples that came without."""

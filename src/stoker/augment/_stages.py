@@ -1,9 +1,9 @@
 """Running one stage of a pipeline: on the rows that were chosen, or on all of them.
 
 A stage is one transform, or neighbours in geometry that share one sampling. Where the host knows
-the chosen rows, only these are taken out, changed and put back. Else every row is changed, and each
-takes the changed or the old value: more work, but shapes and operators that never vary, as a
-compiler needs them. Both ways give the same bits.
+the chosen rows, only these are taken out, changed and put back; a transform that writes goes over
+the field itself. Else every row is changed, and each takes the changed or the old value: more work,
+but shapes and operators that never vary, as a compiler needs them. All ways give the same bits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,9 @@ from torch import Tensor
 
 from stoker.augment._draws import Params
 from stoker.augment._geometry import Geometric, change_together, joint_sampling
-from stoker.augment._transform import LAYOUTS, Mixing, Role, Transform
+from stoker.augment._memory import Memory
+from stoker.augment._transform import LAYOUTS, Mixing, Role, Transform, on_host
 from stoker.errors import UsageError
-
-# Elements of a field that are changed together on the CPU. For [16, 3, 512, 512] on one core this takes a
-# blur of 9 taps from 52 to 10 ms a sample, colour from 22 to 9, a rotation from 20 to 11.
-_PART = 1 << 20
 
 
 class Stage(NamedTuple):
@@ -28,6 +25,11 @@ class Stage(NamedTuple):
     transforms: tuple[Transform, ...]
     places: tuple[int, ...]
     roles: dict[str, Role]
+
+    @property
+    def writes(self) -> bool:
+        """Whether its transform can write its result where it is told."""
+        return len(self.transforms) == 1 and self.transforms[0].writes
 
     @property
     def always(self) -> bool:
@@ -42,10 +44,17 @@ class Fields:
 
     Knows which tensors were made here: only these may be written to, and only while no gradient
     needs their old values.
+
+    Args:
+        batch: fields by name.
+        results: where to write what comes out of some fields, if it is of that shape and dtype.
+        memory: where else.
     """
 
-    def __init__(self, batch: Mapping[str, Tensor]) -> None:
+    def __init__(self, batch: Mapping[str, Tensor], results: Mapping[str, Tensor], memory: Memory) -> None:
         self.now: dict[str, Tensor] = dict(batch)
+        self._results = results
+        self._memory = memory
         self._dtypes: dict[str, torch.dtype] = {}
         self._ours: set[str] = set()
 
@@ -59,21 +68,23 @@ class Fields:
 
     def replace(self, name: str, x: Tensor) -> None:
         """Put another tensor in the field's place."""
-        old = self.now.get(name)
-        if torch.compiler.is_compiling() or old is None:
-            self._ours.discard(name)
-        elif x is not old and x.untyped_storage().data_ptr() != old.untyped_storage().data_ptr():
-            self._ours.add(name)
-        elif not (name in self._ours and x.is_contiguous()):
-            self._ours.discard(name)
+        old = self.now[name]
+        if x is old:
+            return
         self.now[name] = x
+        if not torch.compiler.is_compiling():
+            own = name in self._ours or x.untyped_storage().data_ptr() != old.untyped_storage().data_ptr()
+            (self._ours.add if own and x.is_contiguous() else self._ours.discard)(name)
 
-    def writable(self, name: str, *, copy: bool) -> Tensor:
-        """The field itself if it was made here, else memory like it, holding a copy if asked for."""
+    def writable(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The field itself if it was made here and keeps its shape, else memory for what follows it."""
         x = self.now[name]
-        if name in self._ours:
+        if name in self._ours and x.shape == shape:
             return x
-        return x.clone(memory_format=torch.contiguous_format) if copy else torch.empty(x.shape, dtype=x.dtype)
+        result = self._results.get(name)
+        if result is not None and (result.shape, result.dtype) == (shape, x.dtype):
+            return result
+        return self._memory.empty(shape, x.dtype)
 
     def put(self, name: str, rows: Tensor, changed: Tensor) -> None:
         """Replace some rows of a field."""
@@ -129,19 +140,18 @@ def run_rows(stage: Stage, fields: Fields, params: Sequence[Params], rows: Tenso
     if none:
         fields.now.update(extras)
         return
-    if rows is not None and not stage.always:
-        params = [drawn.select(rows) for drawn in params]
-    else:
-        rows = None
+    few = None if rows is None or stage.always else rows
+    chosen = params if few is None else [drawn.select(few) for drawn in params]
     for name, role in stage.roles.items():
         x = fields.now[name]
-        parts = _parts(stage, x, x.shape[0] if rows is None else rows.shape[0])
-        if len(parts) > 1:
-            _run_parts(stage, fields, name, role, params, rows, parts)
-        elif rows is None:
-            fields.replace(name, _changed(stage, x, params, role).to(x.dtype))
+        if stage.writes and on_host(x):
+            out = fields.writable(name, stage.transforms[0].written_shape(x))
+            stage.transforms[0].write(out, x, params[0], role)
+            fields.replace(name, out)
+        elif few is None:
+            fields.replace(name, _changed(stage, x, chosen, role).to(x.dtype))
         else:
-            fields.put(name, rows, _changed(stage, x, params, role, rows))
+            fields.put(name, few, _changed(stage, x, chosen, role, few))
     fields.now.update(extras)
 
 
@@ -202,45 +212,6 @@ def _prepared(stage: Stage, fields: Fields, params: Sequence[Params], *, widen: 
         drawn.size = sizes[0] if sizes else ()
         extras.update(transform.extras(now, drawn))
     return extras
-
-
-def _parts(stage: Stage, x: Tensor, num_rows: int) -> list[slice]:
-    """Rows to be changed together: all, or where samples are large few enough to stay in the caches.
-
-    Samples do not depend on each other, so the bits are the same.
-    """
-    apart = x.device.type == "cpu" and not x.requires_grad and not isinstance(stage.transforms[0], Mixing)
-    if not apart or x.numel() <= _PART:
-        return [slice(0, num_rows)]
-    step = max(torch.get_num_threads(), _PART // (x.numel() // x.shape[0]))  # kernels may divide samples
-    return [slice(start, min(start + step, num_rows)) for start in range(0, num_rows, step)]
-
-
-def _run_parts(
-    stage: Stage,
-    fields: Fields,
-    name: str,
-    role: Role,
-    params: Sequence[Params],
-    rows: Tensor | None,
-    parts: Sequence[slice],
-) -> None:
-    """Change a field part by part, in its own memory where that may be written to.
-
-    Fresh memory is what costs: its pages are zeroed one by one as they are first touched.
-    """
-    x = fields.now[name]
-    out = fields.writable(name, copy=rows is not None)
-    for part in parts:
-        drawn = [each.part(part) for each in params]
-        if rows is None:
-            changed = _changed(stage, x[part], drawn, role)
-            if out.shape[1:] != changed.shape[1:]:
-                out = torch.empty((x.shape[0], *changed.shape[1:]), dtype=x.dtype)
-            out[part] = changed
-        else:
-            out.index_copy_(0, rows[part], _changed(stage, x, drawn, role, rows[part]).to(x.dtype))
-    fields.replace(name, out)
 
 
 def _changed(

@@ -24,6 +24,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args
 
+import torch
 from torch import Tensor, nn
 
 from stoker.augment._distributions import Distribution
@@ -45,6 +46,16 @@ LAYOUTS: dict[Role, tuple[int, str]] = {
 Declared = Mapping[str, Distribution | tuple[Distribution, int]]
 
 
+def on_host(x: Tensor) -> bool:
+    """Whether x is the host's own memory, to be read and written by numpy without anybody waiting."""
+    return (
+        x.device.type == "cpu"
+        and not x.requires_grad
+        and x.dtype is not torch.bfloat16  # which numpy does not have
+        and not torch.compiler.is_compiling()
+    )
+
+
 class Transform(nn.Module):
     """A change of some fields of a batch, with its own parameters for every sample.
 
@@ -53,6 +64,7 @@ class Transform(nn.Module):
         neutral: parameters at which nothing changes. Samples that are not chosen get them.
         every_row: all rows are computed, the neutral ones too, because that is cheaper than picking
             rows out and putting them back. Needs `neutral`, at which `change` must give x bit by bit.
+        writes: it has `write`, which on the CPU is called in place of `change`. Needs `neutral`.
         keeps_shape: False for a transform such as a crop, which then cannot have p below 1.
 
     Args:
@@ -64,6 +76,7 @@ class Transform(nn.Module):
     roles: ClassVar[tuple[Role, ...]]
     neutral: ClassVar[Mapping[str, float]] = {}
     every_row: ClassVar[bool] = False
+    writes: ClassVar[bool] = False
     keeps_shape: ClassVar[bool] = True
 
     def __init__(
@@ -95,6 +108,24 @@ class Transform(nn.Module):
         """
         raise NotImplementedError
 
+    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:
+        """Write what `change` would give to `out`: the same bits, without memory of its own.
+
+        Only called where `on_host` says so, so parameters may be looked at. Fresh memory costs more than
+        simple arithmetic: its pages are zeroed one by one as they are first touched.
+
+        Args:
+            out: of the dtype of x and of `written_shape`, contiguous; may be x itself if that is its shape.
+            x: all rows of the field.
+            params: of all rows; those not chosen have the neutral ones, which must not change a bit.
+            role: the field's.
+        """
+        raise NotImplementedError
+
+    def written_shape(self, x: Tensor) -> tuple[int, ...]:
+        """The shape of what `write` makes of x."""
+        return tuple(x.shape)
+
     def prepare(self, x: Tensor, role: Role) -> Tensor:  # noqa: ARG002 - for those that override it
         """Bring all rows of a field to the dtype and shape that the chosen ones will have.
 
@@ -105,6 +136,7 @@ class Transform(nn.Module):
     def extras(self, fields: Mapping[str, Tensor], params: Params) -> dict[str, Tensor]:  # noqa: ARG002
         """More fields for the batch, from the fields before the change and the parameters of all rows.
 
+        One row a sample, which depends on that sample only: a large batch may be asked for in parts.
         Samples that were not chosen have neutral parameters here, so give their `neutral`.
         """
         return {}

@@ -21,6 +21,7 @@ class _Flip(ImageGeometry):
     sampling = Sampling(interpolation=None, padding=None)
     neutral: ClassVar = {"flip": 0.0}
     axis: ClassVar[int]
+    writes = True
 
     def __init__(self, *, p: float) -> None:
         super().__init__(p=p, draws={"flip": Uniform(1, 1)})
@@ -36,6 +37,15 @@ class _Flip(ImageGeometry):
         """Mirror exactly; see the base class."""
         flipped = x.flip(self.axis)
         return self.relabel(flipped, params) if role == "mask" else flipped
+
+    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:
+        """See the base class."""
+        for row, mirrored in enumerate(params["flip"].tolist()):
+            here = slice(row, row + 1)
+            if mirrored:
+                out[here] = self.change(x[here], params.part(here), role)
+            elif out is not x:
+                out[here] = x[here]
 
 
 @register("image")

@@ -84,6 +84,7 @@ class Erase(ImageTransform):
         self.fill = fill if isinstance(fill, str | int | float) else self._numbers
         self.num_boxes = num_boxes
         self.ignore = ignore
+        self.__dict__["writes"] = fill != "noise"
         if ignore is not None:
             self.__dict__["roles"] = ("image", "mask")  # the class leaves masks alone
 
@@ -106,25 +107,45 @@ class Erase(ImageTransform):
             return torch.where(inside, grey, x)
         return torch.where(inside, per_channel(self._numbers, x, "fill"), x)
 
-    def _inside(self, params: Params, size: tuple[int, int]) -> Tensor:
-        """Where something is erased, bool [B, H, W]."""
+    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:
+        """See the base class."""
+        if out is not x:
+            out.copy_(x)
+        fill = self.ignore if role == "mask" else per_channel(self._numbers, x, "fill")[0].numpy()
+        boxes = torch.cat(self._boxes(params, (x.shape[-2], x.shape[-1])), -1).to(torch.int64)
+        for row, its_boxes in zip(out.numpy(), boxes.tolist(), strict=True):
+            for top, height, left, width in its_boxes:
+                row[..., top : top + height, left : left + width] = fill
+
+    def _boxes(self, params: Params, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        """First row and height, first column and width of each rectangle: float64 [B, n, 2] each."""
         height, width = size
         area = params["scale"].double() * (height * width)
         ratio = params["ratio"].double()
         rows = _stretch(torch.sqrt(area / ratio), params["down"], height)
-        columns = _stretch(torch.sqrt(area * ratio), params["across"], width)
+        return rows, _stretch(torch.sqrt(area * ratio), params["across"], width)
+
+    def _inside(self, params: Params, size: tuple[int, int]) -> Tensor:
+        """Where something is erased, bool [B, H, W]."""
+        rows, columns = (_places(*each) for each in zip(self._boxes(params, size), size, strict=True))
         return (rows[..., None] & columns[:, :, None]).any(1)
 
 
 def _stretch(length: Tensor, start: Tensor, total: int) -> Tensor:
-    """Which of `total` places lie in stretches of these lengths, rounded: bool [B, n, total].
+    """First place and length of stretches of `total` places: float64 [B, n, 2].
 
-    Shape: length and start [B, n], the latter from 0 to 1 over all places that fit.
+    Shape: length, to be rounded, and start [B, n], the latter from 0 to 1 over all places that fit.
     """
     length = torch.round(length).clamp(0, total)
     first = torch.minimum(torch.floor(start.double() * (total - length + 1)), total - length)
-    place = torch.arange(total, dtype=torch.float64, device=length.device)
-    return (place >= first[..., None]) & (place < (first + length)[..., None])
+    return torch.stack([first, length], -1)
+
+
+def _places(stretch: Tensor, total: int) -> Tensor:
+    """Which of `total` places lie in them: bool [B, n, total]."""
+    first, length = stretch[..., :1], stretch[..., 1:]
+    place = torch.arange(total, dtype=torch.float64, device=stretch.device)
+    return (place >= first) & (place < first + length)
 
 
 def _noise_like(x: Tensor, params: Params) -> Tensor:

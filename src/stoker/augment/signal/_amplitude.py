@@ -25,6 +25,7 @@ class AmplitudeScale(Transform):
     roles = ("signal",)
     neutral: ClassVar = {"factor": 1.0}
     every_row = True
+    writes = True
 
     def __init__(self, factor: Draw = (0.8, 1.2), *, p: float = 1.0) -> None:
         self.factor = distribution(factor, "factor")
@@ -33,6 +34,10 @@ class AmplitudeScale(Transform):
     def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
         """See the base class."""
         return x * params.like("factor", x)
+
+    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
+        """See the base class."""
+        torch.mul(x, params.like("factor", x), out=out)
 
 
 @register("signal")
@@ -46,6 +51,7 @@ class Polarity(Transform):
     roles = ("signal",)
     neutral: ClassVar = {"sign": 1.0}
     every_row = True
+    writes = True
 
     def __init__(self, *, p: float = 0.5) -> None:
         super().__init__(p=p, draws={"sign": Uniform(-1, -1)})
@@ -53,6 +59,10 @@ class Polarity(Transform):
     def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
         """See the base class."""
         return x * params.like("sign", x)
+
+    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
+        """See the base class."""
+        torch.mul(x, params.like("sign", x), out=out)
 
 
 @register("signal")

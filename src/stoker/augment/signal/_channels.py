@@ -24,6 +24,7 @@ class ChannelDropout(Transform):
     roles = ("signal",)
     neutral: ClassVar = {"drop": 0.0}
     every_row = True
+    writes = True
 
     def __init__(self, drop: Draw = 0.1, *, p: float = 1.0) -> None:
         self.drop = distribution(drop, "drop", within=(0, 1))
@@ -31,9 +32,11 @@ class ChannelDropout(Transform):
 
     def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
         """See the base class."""
-        luck = uniform_noise(params.noise_keys[:, 0], x.shape[1])
-        keep = (luck >= params["drop"][:, None]) | (luck == luck.amax(1, keepdim=True))
-        return x * keep.to(x.dtype)[:, :, None]
+        return x * _kept(x, params)
+
+    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
+        """See the base class."""
+        torch.mul(x, _kept(x, params), out=out)
 
 
 @register("signal")
@@ -80,6 +83,13 @@ class ChannelRoll(Transform):
         channel = torch.arange(num_channels, device=x.device)
         source = torch.remainder(channel - params["shift"].round().to(torch.int64)[:, None], num_channels)
         return channels_at(x, source)
+
+
+def _kept(x: Tensor, params: Params) -> Tensor:
+    """1 for channels of x that stay, 0 for those that are lost: [B, C, 1]."""
+    luck = uniform_noise(params.noise_keys[:, 0], x.shape[1])
+    keep = (luck >= params["drop"][:, None]) | (luck == luck.amax(1, keepdim=True))
+    return keep.to(x.dtype)[:, :, None]
 
 
 def channels_at(x: Tensor, source: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from stoker.augment._distributions import Draw, Uniform, distribution
 from stoker.augment._draws import Params
 from stoker.augment._registry import register
-from stoker.augment._transform import Role, Transform
+from stoker.augment._transform import Role, Transform, on_host
 from stoker.augment.signal._spectrum import extended, extension, fast_length
 from stoker.augment.signal._units import Unit, check_unit
 from stoker.errors import UsageError
@@ -28,6 +28,7 @@ class TimeMask(Transform):
     roles = ("signal",)
     neutral: ClassVar = {"length": 0.0}
     every_row = True
+    writes = True
 
     def __init__(
         self, length: Draw = 100, *, num_masks: int = 1, unit: Unit = "samples", p: float = 1.0
@@ -40,9 +41,18 @@ class TimeMask(Transform):
 
     def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
         """See the base class."""
+        return x.masked_fill(outside_of(*self._stretches(x, params), x.shape[-1])[:, None] == 0, 0)
+
+    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
+        """See the base class."""
+        if out is not x:
+            out.copy_(x)
+        clear_stretches(out, *self._stretches(x, params))
+
+    def _stretches(self, x: Tensor, params: Params) -> tuple[Tensor, Tensor]:
+        """First place and length of each, [B, n]."""
         factor = x.shape[-1] if self.unit == "fraction" else 1
-        keep = outside_of(params["length"] * factor, params["start"], x.shape[-1])
-        return x * keep[:, None].to(x.dtype)
+        return stretches(params["length"] * factor, params["start"], x.shape[-1])
 
 
 @register("signal")
@@ -88,8 +98,13 @@ class FrequencyMask(Transform):
         length = x.shape[-1]
         if not self.smooth:
             num_bins = length // 2 + 1
-            keep = outside_of(params["width"] * num_bins, params["start"], num_bins)
-            return filtered(x, keep.to(x.dtype), length)
+            bands = stretches(params["width"] * num_bins, params["start"], num_bins)
+            if on_host(x):
+                spectrum: Tensor = torch.fft.rfft(x)
+                clear_stretches(spectrum, *bands)
+                masked: Tensor = torch.fft.irfft(spectrum, length)
+                return masked
+            return filtered(x, outside_of(*bands, num_bins).to(x.dtype), length)
         pad = extension(length, self.edge)
         total = fast_length(length + 2 * pad)
         gain = self._gain(params, total).to(x.dtype)
@@ -107,16 +122,30 @@ class FrequencyMask(Transform):
         return gain
 
 
-def outside_of(length: Tensor, start: Tensor, total: int) -> Tensor:
-    """1 outside of some stretches of `total` places, 0 inside: float32 [B, total].
+def stretches(length: Tensor, start: Tensor, total: int) -> tuple[Tensor, Tensor]:
+    """First place and whole length of stretches of `total` places: float32 [B, n] each.
 
     Args:
-        length: of the stretches, [B, n]; rounded.
+        length: [B, n]; rounded.
         start: where each begins among its possible starts, [B, n] from 0 to 1.
         total: number of places.
     """
     length = torch.round(length).clamp(0, total)
     first = torch.minimum(torch.floor(start * (total - length + 1)), total - length)
+    return first, length
+
+
+def clear_stretches(x: Tensor, first: Tensor, length: Tensor) -> None:
+    """Set stretches of x [B, ..., total] on the host to zero."""
+    rows = x.numpy()
+    for row, starts, lengths in zip(rows, first.tolist(), length.tolist(), strict=True):
+        for begin, count in zip(starts, lengths, strict=True):
+            if count:
+                row[..., int(begin) : int(begin + count)] = 0
+
+
+def outside_of(first: Tensor, length: Tensor, total: int) -> Tensor:
+    """1 outside of some stretches of `total` places, 0 inside: float32 [B, total]; all from `stretches`."""
     # |2t - centre| is at least length + 1 outside and at most length - 1 inside: no comparison needed,
     # and floats are exact here up to 2**23 places
     centre = 2 * first + length - 1

@@ -14,6 +14,7 @@ from stoker.augment.signal._units import root_mean_square
 from stoker.errors import UsageError
 
 _NEPER = math.log(10) / 20  # one decibel of amplitude, as the exponent of e
+_STRIDE = 128  # samples from start to start: few sines, and loops over steps that are long enough
 
 
 @register("signal")
@@ -79,7 +80,8 @@ class BaselineWander(Transform):
     def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
         """See the base class."""
         turns = params["frequency"].double() / self.sample_rate
-        drift = sum_of_sines(turns, params["phase"].double(), x.shape[-1]).to(x.dtype)
+        strength = torch.ones((), dtype=torch.float64, device=x.device).expand(turns.shape)
+        drift = sum_of_sines(turns, params["phase"].double(), strength, x)
         height = params.like("amplitude", x) * math.sqrt(2 / self.num_sines)
         return x + drift[:, None] * (root_mean_square(x) * height)
 
@@ -128,23 +130,34 @@ class PowerlineNoise(Transform):
         order = torch.arange(1, self.num_harmonics + 2, dtype=torch.float64, device=x.device)
         turns = params["frequency"].double()[:, None] * (order / self.sample_rate)
         strength = (turns < 0.5) / order
-        hum = sum_of_sines(turns, params["phase"].double(), x.shape[-1], strength).to(x.dtype)
+        hum = sum_of_sines(turns, params["phase"].double(), strength, x)
         height = params.like("amplitude", x) * math.sqrt(2)
         return x + hum[:, None] * (root_mean_square(x) * height)
 
 
-def sum_of_sines(turns: Tensor, phase: Tensor, length: int, strength: Tensor | None = None) -> Tensor:
-    """Sines of these frequencies (turns a sample) and phases (turns), added up: float64 [B, T].
+def sum_of_sines(turns: Tensor, phase: Tensor, strength: Tensor, x: Tensor) -> Tensor:
+    """Sines of these frequencies (turns a sample) and phases (turns), added up: [B, T] for x [B, C, T].
 
-    In float64, where a phase stays exact over hours. Shape: all [B, n].
+    A time is a start and a step from there, and sin(start + step) = sin(start)·cos(step) +
+    cos(start)·sin(step). So sines are needed of every 128th sample and of 128 steps only; in float64, where
+    a phase stays exact over hours.
+
+    Shape: all but x float64 [B, n].
     """
-    time = torch.arange(length, dtype=torch.float64, device=turns.device)
-    total = torch.zeros((), dtype=torch.float64, device=turns.device)
-    for number in range(turns.shape[1]):
-        angle = time * turns[:, number, None] + phase[:, number, None]
-        sine = torch.sin(angle * (2 * math.pi))
-        total = total + (sine if strength is None else sine * strength[:, number, None])
-    return total
+    length = x.shape[-1]
+    starts = torch.arange(0, length, _STRIDE, dtype=torch.float64, device=x.device)
+    steps = torch.arange(_STRIDE, dtype=torch.float64, device=x.device)
+    alpha = (starts * turns[:, :, None] + phase[:, :, None]) * (2 * math.pi)
+    beta = (steps * turns[:, :, None]) * (2 * math.pi)
+    strength = strength[:, :, None]
+    slow = torch.cat([torch.sin(alpha) * strength, torch.cos(alpha) * strength], 1).to(x.dtype)
+    fast = torch.cat([torch.cos(beta), torch.sin(beta)], 1).to(x.dtype)
+    total: Tensor | None = None
+    for number in range(slow.shape[1]):  # one by one: the bits of a matrix product may depend on the batch
+        part = slow[:, number, :, None] * fast[:, number, None]
+        total = part if total is None else total + part
+    assert total is not None
+    return total.flatten(1)[:, :length]
 
 
 def _may_write(noise: Tensor, x: Tensor) -> bool:

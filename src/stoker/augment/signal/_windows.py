@@ -30,6 +30,7 @@ class TimeShift(Transform):
     roles = ("signal", "mask")
     neutral: ClassVar = {"shift": 0.0}
     every_row = True
+    writes = True
 
     def __init__(
         self,
@@ -49,15 +50,43 @@ class TimeShift(Transform):
     def change(self, x: Tensor, params: Params, role: Role) -> Tensor:
         """See the base class."""
         length = x.shape[-1]
-        shift = in_samples(params["shift"], self.unit, length)
-        most = _most(self.shift.bounds, self.unit, length)
+        shift, most = self._shift(params, length)
         if self.circular and most == length:
             return windows_at(torch.cat([x, x], -1), torch.remainder(-shift, length), length)
         if self.circular:
             padded = torch.cat([x[..., length - most :], x, x[..., :most]], -1)
         else:
-            padded = F.pad(x, (most, most), value=self.ignore if role == "mask" else 0)
-        return windows_at(padded, most - shift.clamp(-most, most), length)
+            padded = F.pad(x, (most, most), value=self._fill(role))
+        return windows_at(padded, most - shift, length)
+
+    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:
+        """See the base class; two copies a row."""
+        length = x.shape[-1]
+        shift, _ = self._shift(params, length)
+        source, target = x.numpy(force=True), out.numpy()
+        for new, old, steps in zip(target, source, shift.tolist(), strict=True):
+            if steps == 0 and out is x:
+                continue
+            row = old.copy() if out is x else old
+            if self.circular:
+                first = steps % length
+                new[..., first:] = row[..., : length - first]
+                new[..., :first] = row[..., length - first :]
+            elif steps < 0:
+                new[..., :steps] = row[..., -steps:]
+                new[..., steps:] = self._fill(role)
+            else:
+                new[..., steps:] = row[..., : length - steps]
+                new[..., :steps] = self._fill(role)
+
+    def _shift(self, params: Params, length: int) -> tuple[Tensor, int]:
+        """Steps to the right, int64 [B], and the most that there can be; all within it but whole turns."""
+        shift = in_samples(params["shift"], self.unit, length)
+        most = _most(self.shift.bounds, self.unit, length)
+        return shift if self.circular and most == length else shift.clamp(-most, most), most
+
+    def _fill(self, role: Role) -> int:
+        return self.ignore if role == "mask" else 0
 
 
 @register("signal")
@@ -73,6 +102,7 @@ class Crop(Transform):
 
     roles = ("signal", "mask")
     keeps_shape = False
+    writes = True
 
     def __init__(self, length: int, *, return_start: bool = False) -> None:
         super().__init__(draws={"start": Uniform(0, 1)})
@@ -84,6 +114,16 @@ class Crop(Transform):
     def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
         """See the base class."""
         return windows_at(x, self._start(x, params), self.length)
+
+    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
+        """See the base class."""
+        source, target = x.numpy(force=True), out.numpy()
+        for row, first in enumerate(self._start(x, params).tolist()):
+            target[row] = source[row, ..., first : first + self.length]
+
+    def written_shape(self, x: Tensor) -> tuple[int, ...]:
+        """See the base class."""
+        return (*x.shape[:-1], self.length)
 
     def extras(self, fields: Mapping[str, Tensor], params: Params) -> dict[str, Tensor]:
         """The start, if asked for."""
@@ -105,14 +145,10 @@ def windows_at(x: Tensor, start: Tensor, length: int) -> Tensor:
 
     Shape: x [B, S] or [B, C, S]; start int64 [B].
     """
-    if x.requires_grad or torch.compiler.is_compiling():  # the gradient of unfold is as large as all windows
-        place = start[:, None] + torch.arange(length, device=x.device)
-        if x.ndim == 3:
-            place = place[:, None].expand(-1, x.shape[1], -1)
-        return x.gather(-1, place)
-    rows = torch.arange(x.shape[0], device=x.device)
-    windows = x.unfold(-1, length, 1)
-    return windows[rows, start] if x.ndim == 2 else windows[rows, :, start]
+    place = start[:, None] + torch.arange(length, device=x.device)
+    if x.ndim == 3:
+        place = place[:, None].expand(-1, x.shape[1], -1)
+    return x.gather(-1, place)
 
 
 def _most(bounds: tuple[float, float], unit: Unit, length: int) -> int:

@@ -30,6 +30,7 @@ class Crop(Geometric):
     roles = ("volume", "mask")
     sampling = Sampling(interpolation=None, padding=None)
     keeps_shape = False
+    writes = True
     dims = 3
 
     def __init__(self, size: int | Sequence[int], *, random: bool = True) -> None:
@@ -56,6 +57,16 @@ class Crop(Geometric):
         """See the base class."""
         block = blocks_at(x if x.ndim == 5 else x[:, None], self._start(params, x.shape[-3:]), self.size)
         return block if x.ndim == 5 else block[:, 0]
+
+    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
+        """See the base class."""
+        for row, starts in enumerate(self._start(params, x.shape[-3:]).tolist()):
+            cut = [slice(first, first + length) for first, length in zip(starts, self.size, strict=True)]
+            out[row] = x[row, ..., cut[0], cut[1], cut[2]]
+
+    def written_shape(self, x: Tensor) -> tuple[int, ...]:
+        """See the base class."""
+        return (*x.shape[:-3], *self.size)
 
     def matrix(self, params: Params, size: tuple[int, ...]) -> Tensor:
         """See the base class."""
@@ -92,12 +103,6 @@ def blocks_at(x: Tensor, start: Tensor, size: Sequence[int]) -> Tensor:
 
     Shape: x [B, C, D, H, W]; start int64 [B, 3]; gives [B, C, *size].
     """
-    if x.device.type == "cpu" and not (x.requires_grad or torch.compiler.is_compiling()):
-        blocks = x.new_empty(*x.shape[:2], *size)
-        for row, starts in enumerate(start.tolist()):  # the host's own memory: nothing is waited for
-            cut = [slice(first, first + length) for first, length in zip(starts, size, strict=True)]
-            blocks[row] = x[row, :, cut[0], cut[1], cut[2]]
-        return blocks
     place = start.new_zeros(())
     for axis, length in enumerate(size):
         along = start[:, axis, None] + torch.arange(length, device=x.device)

@@ -31,6 +31,7 @@ class Flip(Transform):
     roles = ("volume", "mask")
     neutral: ClassVar = dict.fromkeys(AXES, 2.0)
     every_row = True
+    writes = True
 
     def __init__(
         self, depth: float = 0.5, height: float = 0.5, width: float = 0.5, *, p: float = 1.0
@@ -53,6 +54,14 @@ class Flip(Transform):
             turned = self._turned("width", params).view(-1, *[1] * (x.ndim - 1))
             x = torch.where(turned, x.flip(-1), x)
         return x
+
+    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
+        """See the base class."""
+        turned = torch.stack([self._turned(axis, params) for axis in AXES], 1)
+        for row, each in enumerate(turned.tolist()):
+            axes = [axis for axis, mirrored in zip((-3, -2, -1), each, strict=True) if mirrored]
+            if axes or out is not x:
+                out[row] = x[row].flip(axes) if axes else x[row]
 
     def _turned_lines(self, x: Tensor, params: Params) -> Tensor:
         """Mirror depth and height: whole lines along the width are fetched from their mirrored places."""

@@ -26,6 +26,7 @@ class IntensityScale(Transform):
     roles = ("volume",)
     neutral: ClassVar = {"factor": 1.0}
     every_row = True
+    writes = True
 
     def __init__(self, factor: Draw = (0.9, 1.1), *, p: float = 1.0) -> None:
         self.factor = distribution(factor, "factor")
@@ -38,6 +39,10 @@ class IntensityScale(Transform):
     def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
         """See the base class."""
         return x * params.like("factor", x)
+
+    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
+        """See the base class."""
+        torch.mul(x, params.like("factor", x), out=out)
 
 
 @register("volume")
@@ -52,6 +57,7 @@ class IntensityShift(Transform):
     roles = ("volume",)
     neutral: ClassVar = {"offset": -0.0}  # which, unlike 0.0, leaves -0.0 as it is
     every_row = True
+    writes = True
 
     def __init__(self, offset: Draw = 0.1, *, p: float = 1.0) -> None:
         self.offset = distribution(offset, "offset", number="symmetric")
@@ -64,6 +70,10 @@ class IntensityShift(Transform):
     def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
         """See the base class."""
         return x + params.like("offset", x)
+
+    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
+        """See the base class."""
+        torch.add(x, params.like("offset", x), out=out)
 
 
 @register("volume")

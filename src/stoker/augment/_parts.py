@@ -1,0 +1,80 @@
+"""Running a pipeline on the CPU a few samples at a time.
+
+What one stage wrote the next then finds in the cache, and temporary memory is small enough to be used
+again and again. Samples do not depend on each other, so the bits are the same.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stoker.augment._memory import Memory
+from stoker.augment._stages import Stage
+from stoker.augment._transform import Mixing
+
+# Elements of a field that go through the pipeline together. Measured for images 512 x 512, volumes 64³ and
+# signals [256, 16, 2000]: 2**25 is slower for most, as caches overflow, and 2**19, as calls outweigh work.
+_PART = 1 << 21
+
+Run = Callable[[slice, Mapping[str, Any], Mapping[str, Tensor]], dict[str, Any]]
+
+
+def parts_of(batch: Mapping[str, Any], stages: Sequence[Stage]) -> list[slice]:
+    """Rows to be changed together: few enough to stay in the caches, or all where that cannot help."""
+    fields: list[Tensor] = [batch[name] for name in _changed_names(stages)]
+    num_samples = len(fields[0]) if fields else 0
+    most = max((x.numel() for x in fields), default=0)
+    if most <= _PART or _writes_once(batch, stages) or not _is_divisible(fields, stages):
+        return [slice(0, num_samples)]
+    step = max(torch.get_num_threads(), _PART * num_samples // most)  # kernels may divide samples
+    return [slice(start, min(start + step, num_samples)) for start in range(0, num_samples, step)]
+
+
+def run_parts(
+    parts: Sequence[slice], batch: Mapping[str, Any], stages: Sequence[Stage], memory: Memory, run: Run
+) -> dict[str, Any]:
+    """The batch, changed part by part.
+
+    Args:
+        parts: of `parts_of`.
+        batch: fields by name.
+        stages: of the pipeline.
+        memory: for the results.
+        run: changes the rows of a part; gets memory for the result too, once its shape is known.
+    """
+    names = _changed_names(stages)
+    whole: dict[str, Tensor] = {}
+    extras: dict[str, list[Tensor]] = {}
+    for part in parts:
+        here = {**batch, **{name: batch[name][part] for name in names}}
+        results = {name: x[part] for name, x in whole.items()}
+        for name, x in run(part, here, results).items():
+            if name not in names:
+                if x is not batch.get(name):
+                    extras.setdefault(name, []).append(x)
+            elif x is not here[name] or name in whole:
+                if name not in whole:
+                    whole[name] = memory.empty((len(batch[name]), *x.shape[1:]), x.dtype)
+                    if part.start:  # up to here nothing was changed
+                        whole[name][: part.start] = batch[name][: part.start]
+                if x is not results.get(name):
+                    whole[name][part] = x
+    return {**batch, **whole, **{name: torch.cat(pieces) for name, pieces in extras.items()}}
+
+
+def _changed_names(stages: Sequence[Stage]) -> set[str]:
+    return {name for stage in stages for name in stage.roles}
+
+
+def _is_divisible(fields: Sequence[Tensor], stages: Sequence[Stage]) -> bool:
+    """Whether all is on the host, needs no gradient and does not mix samples."""
+    mixes = any(isinstance(stage.transforms[0], Mixing) for stage in stages)
+    return not mixes and all(x.device.type == "cpu" and not x.requires_grad for x in fields)
+
+
+def _writes_once(batch: Mapping[str, Any], stages: Sequence[Stage]) -> bool:
+    """Whether results are written straight from the batch: then there is nothing to keep in the cache."""
+    fields = stages[0].roles.items() if len(stages) == 1 and stages[0].writes else ()
+    return bool(fields) and all(role == "mask" or batch[name].is_floating_point() for name, role in fields)
