@@ -1,6 +1,7 @@
 """Profiles: each is valid, each loses to the file and --set, and auto follows from the machine."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -184,3 +185,35 @@ def test_auto_is_valid_on_any_machine_and_never_changes_the_update(given_facts: 
     assert settings.data.loader.num_workers is not None
     assert 1 <= settings.data.loader.num_workers <= given_facts.cores
     assert all(each.reason for each in decide(given_facts))
+
+
+def test_windows_are_read_where_they_lie() -> None:
+    usual = as_data(decide(facts()))["data"]["loader"]
+    cut = as_data(decide(replace(facts(), windows=True, compressed=True)))["data"]["loader"]
+    assert (usual["preload"], cut["preload"]) == (True, False)
+    assert "cache" not in cut
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            "data.train={split: train}",
+            "'data.train' is refused: a part of the data must be either a store or files",
+        ),
+        ("data.train.files=a.h5", "must be either a store or files, got both"),
+        (
+            "data.train={files: a.h5}",
+            "'data' is refused: files are sessions to cut windows from, got no windows",
+        ),
+        ("data.train={files: a.h5, split: train}", "files have no splits, got 'train'"),
+        ("data.windows={stride: 10}", "'data.windows.length' is required"),
+        ("data.windows={length: 0}", "'data.windows.length' must be greater than or equal to 1"),
+        ("data.windows={length: 10, padding: [1]}", "'data.windows.padding.1' is required"),
+        ("data.loader={balance: y, weights: w}", "'data.loader' is refused: samples are drawn by balance or"),
+    ],
+)
+def test_parts_and_windows_that_cannot_be_are_named(run: Path, change: str, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        resolve_training(run, overrides=[change])
+    assert message in str(raised.value)

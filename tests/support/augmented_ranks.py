@@ -1,18 +1,9 @@
-"""Loads and augments the rest of an epoch, and all of the next, in one of several processes.
-
-    torchrun --nproc-per-node=N augmented_ranks.py STORE CONFIG STATE OUT
-
-CONFIG is the pipeline's settings file, STATE a loader's state as JSON. Each rank writes OUT.RANK: a
-JSON list of [epoch, sample, digest of all fields] for what it saw.
-"""
+"""Loads and augments in one of several processes, and tells apart what it sees by digests."""
 
 import hashlib
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
 from torch import Tensor
 
 import stoker
@@ -38,14 +29,12 @@ def _bytes(value: Tensor) -> bytes:
     return f"{value.dtype} {list(value.shape)}".encode() + value.contiguous().numpy().tobytes()
 
 
-if __name__ == "__main__":
-    store, config, state, out = sys.argv[1:]
-    dist.init_process_group("gloo")
+def rest_and_next_epoch(store: Path, config: dict[str, Any], state: Any) -> Seen:
+    """What a rank sees of the epoch that the loader's state is of, and of the next."""
     seen: Seen = []
     with stoker.Loader(stoker.open(store), 5, seed=1, augment=Pipeline.from_config(config)) as loader:
-        loader.load_state_dict(json.loads(Path(state).read_text()))
+        loader.load_state_dict(state)
         for _ in range(2):
             for batch in loader:
                 seen += digests(batch, loader.epoch)
-    Path(f"{out}.{dist.get_rank()}").write_text(json.dumps(seen))
-    dist.destroy_process_group()
+    return seen

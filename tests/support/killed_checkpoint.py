@@ -1,12 +1,5 @@
-"""Saves a checkpoint in processes that kill themselves, each at another line of the code that writes it.
+"""Saves a checkpoint in processes that kill themselves, each at another line of the code that writes it."""
 
-    python killed_checkpoint.py FOLDER
-
-The folder has checkpoint 1 as its last and 0 as its previous one; each process saves 2. Prints a JSON list of
-[last, previous, whether the next save is as if nothing had happened] after each kill.
-"""
-
-import json
 import os
 import shutil
 import signal
@@ -43,34 +36,36 @@ def save_killed(root: Path, line: int) -> bool:
                 os.kill(os.getpid(), signal.SIGKILL)
             return trace
 
-        sys.settrace(trace)
-        CheckpointFolder(root).save(state(2))
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        try:
+            sys.settrace(trace)
+            CheckpointFolder(root).save(state(2))
+            os._exit(0)
+        finally:
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in {0, -signal.SIGKILL}
+    return code != 0
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    base = Path(sys.argv[1])
+def save_and_die(base: Path) -> list[tuple[int, int, bool]]:
+    """After each kill: the last checkpoint, the one before, and whether the next save is as if nothing was.
+
+    The folder has checkpoint 1 as its last and 0 as its previous one; each process saves 2.
+    """
     before = base / "before"
     for number in (0, 1):
         CheckpointFolder(before).save(state(number))
-    outcomes = []
+    outcomes: list[tuple[int, int, bool]] = []
     line = 1
     while True:
         root = base / "run"
         shutil.rmtree(root, ignore_errors=True)
         shutil.copytree(before, root)
         if not save_killed(root, line):
-            break
-        found = [load_checkpoint(root / name)["number"] for name in ("last.pt", "previous.pt")]
+            return outcomes
+        last, previous = (load_checkpoint(root / name)["number"] for name in ("last.pt", "previous.pt"))
         CheckpointFolder(root).save(state(3))
         clean = sorted(path.name for path in root.iterdir()) == ["last.pt", "previous.pt"]
         after = [load_checkpoint(root / name)["number"] for name in ("last.pt", "previous.pt")]
-        outcomes.append([*found, clean and after == [3, found[0]]])
+        outcomes.append((last, previous, clean and after == [3, last]))
         line += STRIDE
-    sys.stdout.write(json.dumps(outcomes))
-
-
-if __name__ == "__main__":
-    main()

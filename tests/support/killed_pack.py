@@ -1,10 +1,4 @@
-"""Packs a store in a process that kills itself with SIGKILL at one exact line of the packer's code.
-
-    python killed_pack.py STORE COUNT WHO LINE
-
-COUNT samples; WHO is "parent" or "worker"; LINE counts the lines of stoker's store package that the
-chosen process runs. LINE 0 kills nobody and prints how many lines each of them ran.
-"""
+"""Packs a store in a process that kills itself with SIGKILL at one exact line of the packer's code."""
 
 import os
 import signal
@@ -15,14 +9,21 @@ from types import FrameType
 from typing import Any
 
 import stoker
-import stoker.store  # outside the count
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
+import stoker.store
 from support.datasets import Signals, keys
+from support.forked import Done, forked
 
 
-def main() -> None:
-    path, count, who, line = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+def killed_pack(path: Path, count: int, who: str, line: int) -> Done:
+    """Pack `count` samples; `who`, "parent" or "worker", dies at that line.
+
+    Counted are the lines of stoker's store package that the chosen process runs. Line 0 kills nobody; who is
+    not killed prints how many lines there were.
+    """
+    return forked(lambda: _pack(path, count, who, line))
+
+
+def _pack(path: Path, count: int, who: str, line: int) -> None:
     parent = os.getpid()
     package = str(Path(stoker.store.__file__).parent)
     ran = 0
@@ -44,7 +45,3 @@ def main() -> None:
     finally:
         sys.settrace(None)
     sys.stdout.write(str(ran))
-
-
-if __name__ == "__main__":
-    main()

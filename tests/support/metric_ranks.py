@@ -1,14 +1,6 @@
-"""Measures data that is shared unevenly among ranks, under torchrun.
+"""Measures data that is shared unevenly among ranks."""
 
-    torchrun --nproc-per-node=N metric_ranks.py OUT
-
-Rank 0 writes OUT: for each metric what all ranks together computed, and what one process computes.
-"""
-
-import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -47,9 +39,8 @@ def values(metric: Any) -> dict[str, float]:
     return {name: float(value) for name, value in metric.compute().items()}
 
 
-def main(out: str) -> None:
-    """Measure everything on all ranks, then with data on the last rank only."""
-    dist.init_process_group("gloo")
+def measure() -> dict[str, dict[str, dict[str, float]]]:
+    """For each metric what all ranks together compute, with data on the last rank only, and one process."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     results = {}
     for name, (maker, prediction, target) in jobs().items():
@@ -65,10 +56,4 @@ def main(out: str) -> None:
         results[name]["whole"] = values(whole)
         if name == "binary exact=False":
             results[name]["threshold"] = {"all": shared.threshold_at(maximise="youden")[0]}
-    if rank == 0:
-        Path(out).write_text(json.dumps(results))
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+    return results

@@ -1,15 +1,6 @@
-"""Runs many loader jobs in one process group, under torchrun.
-
-    torchrun --nproc-per-node=N resumed_ranks.py JOBS OUT
-
-JOBS is a JSON list of {"kind", "path", "batch_size", "state", "num_steps"}. Each rank writes
-OUT.RANK: for each job what it saw, step by step, as [sample, first value] pairs, and the state then.
-"""
+"""A loader's job, done by each rank of a process group."""
 
 import itertools
-import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
@@ -29,7 +20,10 @@ def open_loader(kind: str, path: str, batch_size: int) -> stoker.Loader:
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
-    """What this rank sees of one job."""
+    """What this rank sees of a {"kind", "path", "batch_size", "state", "num_steps"}, and the state then.
+
+    Step by step, as [sample, first value] pairs.
+    """
     with open_loader(job["kind"], job["path"], job["batch_size"]) as loader:
         if job["state"] is not None:
             loader.load_state_dict(job["state"])
@@ -42,11 +36,3 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
                 )
                 dist.barrier()  # a rank with fewer steps than others would leave them waiting here
         return {"seen": seen, "state": loader.state_dict()}
-
-
-if __name__ == "__main__":
-    jobs, out = sys.argv[1:]
-    dist.init_process_group("gloo")
-    results = [run(job) for job in json.loads(Path(jobs).read_text())]
-    Path(f"{out}.{dist.get_rank()}").write_text(json.dumps(results))
-    dist.destroy_process_group()

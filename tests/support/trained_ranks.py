@@ -1,26 +1,16 @@
-"""Trains in one process or in several, under torchrun, and writes what came of it.
+"""What ranks train together, to be compared with what one process trains."""
 
-    torchrun --nproc-per-node=N trained_ranks.py STORE FOLDER CHECKPOINT
-
-CHECKPOINT is of one process that was stopped within an epoch. Each rank writes FOLDER/RANK.json, the
-first one the weights too.
-"""
-
-import json
-import os
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 import stoker
 from stoker.errors import TrainingInterruptedError, UsageError
-from stoker.train import FitResult, Supervised, Trainer, process_group
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
+from stoker.train import FitResult, Supervised, Trainer
 from support.training import ListLoader, SignalledTask, everything, make_loader, make_model, numbers
 
 GLOBAL_BATCH = 12
@@ -94,19 +84,16 @@ def foreign_loader(store: stoker.Store) -> str:
     return ""
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    store, folder = stoker.open(sys.argv[1]), Path(sys.argv[2])
-    rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    with process_group("cpu"):
-        found: dict[str, Any] = {"equal_to_one": equal_to_one(store, folder, ranks)}
-        if ranks > 1:
-            found["resumed"] = equal_to_one(store, folder, ranks, resume=Path(sys.argv[3]))
-            found["interrupted"] = interrupted(store, folder, rank, ranks)
-            found["unequal"] = unequal(rank)
-            found["foreign_loader"] = foreign_loader(store)
-    (folder / f"{rank}.json").write_text(json.dumps(found))
+def train_together(store: stoker.Store, folder: Path, checkpoint: Path) -> dict[str, Any]:
+    """All of it in one rank; `checkpoint` is of one process that was stopped within an epoch.
 
-
-if __name__ == "__main__":
-    main()
+    The first rank writes the weights to the folder.
+    """
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    return {
+        "equal_to_one": equal_to_one(store, folder, ranks),
+        "resumed": equal_to_one(store, folder, ranks, resume=checkpoint),
+        "interrupted": interrupted(store, folder, rank, ranks),
+        "unequal": unequal(rank),
+        "foreign_loader": foreign_loader(store),
+    }

@@ -1,9 +1,5 @@
 """Several real processes train as one does."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +8,9 @@ import torch
 
 import stoker
 from stoker.errors import TrainingInterruptedError
-from support.trained_ranks import equal_to_one
+from support.ranks import run_ranks
+from support.trained_ranks import equal_to_one, train_together
 from support.training import SignalledTask, make_store
-
-SCRIPT = Path(__file__).parents[1] / "support" / "trained_ranks.py"
 
 Ranks = list[dict[str, Any]]
 
@@ -45,18 +40,8 @@ def together(
     store: stoker.Store, cut: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> tuple[Ranks, Path]:
     """What every rank reports."""
-    ranks, folder = request.param, tmp_path_factory.mktemp("ranks")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    done = subprocess.run(
-        [*command, str(SCRIPT), str(store.path), str(folder), str(cut)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-        env={**os.environ, "PYTHONWARNINGS": "default"},
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(ranks)], folder
+    folder = tmp_path_factory.mktemp("ranks")
+    return run_ranks(request.param, lambda: train_together(stoker.open(store.path), folder, cut)), folder
 
 
 @pytest.mark.parametrize(("run", "weights"), [("equal_to_one", "weights.pt"), ("resumed", "resumed.pt")])

@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import json
 import math
 import subprocess
 import sys
@@ -27,8 +26,9 @@ from stoker.train import (
     threshold_at,
 )
 from stoker.train._metrics_scores import bin_edges
+from support.metric_ranks import measure
+from support.ranks import run_ranks
 
-SCRIPT = Path(__file__).parents[1] / "support" / "metric_ranks.py"
 quick = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(2, 80)
@@ -447,14 +447,8 @@ def test_memory_is_flat_over_a_million_samples() -> None:
     assert max(before) < 250_000
 
 
-def test_ranks_with_uneven_shares_or_none_compute_what_one_process_does(tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*command, str(SCRIPT), str(out)], capture_output=True, text=True, timeout=200, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    results = json.loads(out.read_text())
+def test_ranks_with_uneven_shares_or_none_compute_what_one_process_does() -> None:
+    results, _ = run_ranks(2, measure)
     assert len(results) == 8
     for found in results.values():
         for way in ("shared", "lonely", "again"):

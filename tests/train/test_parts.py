@@ -18,10 +18,19 @@ from hypothesis import strategies as st
 from torch import nn
 
 from stoker.errors import DeviceMemoryError, UsageError
-from stoker.train import CsvLog, JsonLog, Supervised, Trainer, find_batch_size, warmup_cosine
+from stoker.train import (
+    CsvLog,
+    JsonLog,
+    Supervised,
+    Trainer,
+    classification_metrics,
+    find_batch_size,
+    warmup_cosine,
+)
 from stoker.train._compiled import CompileGuard
 from stoker.train._judge import Judge, is_higher_better
 from stoker.train._measures import Measures, read_values
+from stoker.train._memory import peak_memory_bytes
 from stoker.train._progress import Display
 from stoker.train._signals import StopSignals
 from stoker.train._timing import StepTimes
@@ -85,6 +94,8 @@ def test_a_metric_says_what_is_better_or_its_name_or_the_user() -> None:
     assert is_higher_better("WER", "max", said=False)
     assert not is_higher_better("accuracy", "auto", said=False)
     assert is_higher_better("f1/2", "auto", None)
+    assert is_higher_better("murmur/auroc", "auto", None)
+    assert is_higher_better("f_score", "auto", None)
     assert not is_higher_better("rmse", "auto", None)
     with pytest.raises(UsageError, match="mode must be"):
         is_higher_better("loss", "best", None)
@@ -170,6 +181,13 @@ def test_a_forked_process_can_be_ended_and_outlives_a_ctrl_c() -> None:
         child.join()
         assert child.exitcode == -signal.SIGTERM
         assert stop.requested == 0
+
+
+def test_peak_memory_is_that_of_the_process_itself() -> None:
+    before = peak_memory_bytes(CPU)
+    taken = torch.ones(before // 4 + (16 << 20))  # as much again and 64 MiB
+    assert peak_memory_bytes(CPU) >= before + (32 << 20)
+    del taken
 
 
 def test_times_are_shares_of_the_whole() -> None:
@@ -264,9 +282,45 @@ def test_values_of_every_form_of_metrics_are_read_by_name() -> None:
         fresh.update(prediction + 1, target)
         assert read_values(fresh.compute())[name] == 3.0
     assert not Measures(None, CPU)
+    with pytest.raises(UsageError, match="got list; give several as a dict"):
+        Measures([mae()], CPU)
     assert read_values({"v": torch.tensor([1.0, 2.0]), "n": 3}) == {"v": [1.0, 2.0], "n": 3.0}
     with pytest.raises(UsageError, match="update, compute and reset"):
         Measures({"a": len}, CPU)
+
+
+def test_one_metric_of_many_values_has_their_names_and_several_stay_apart() -> None:
+    import torchmetrics
+
+    target, logits = torch.tensor([0, 1, 1, 0]), torch.tensor([-1.0, 2.0, -3.0, -4.0])
+
+    def errors() -> Any:
+        return torchmetrics.MetricCollection({"mae": torchmetrics.MeanAbsoluteError()})
+
+    def computed(metrics: Any) -> dict[str, Any]:
+        measures = Measures(metrics, CPU)
+        measures.update(logits, target)
+        resumed = Measures(metrics, CPU)
+        state = measures.state()
+        resumed.reset()
+        resumed.load_state(state)
+        assert read_values(resumed.compute()) == read_values(measures.compute())
+        return read_values(measures.compute())
+
+    assert computed(classification_metrics(2))["accuracy"] == 0.75
+    named = computed(
+        {"murmur": classification_metrics(2), "strict": classification_metrics(2, threshold=0.95)}
+    )
+    assert (named["murmur/accuracy"], named["strict/accuracy"]) == (0.75, 0.5)
+    several = {"plain": errors(), "doubled": errors()}
+    apart = Measures(several, CPU)
+    assert apart.state().keys() == {"plain/mae", "doubled/mae"}
+    assert apart.higher_is_better("doubled/mae") is False
+    assert computed(several).keys() == {"plain/mae", "doubled/mae"}
+    mae = torchmetrics.MeanAbsoluteError
+    for same in ({"": classification_metrics(2), "accuracy": mae()}, {"loss": mae()}):
+        with pytest.raises(UsageError, match="a metric's name must be its own"):
+            computed(same)
 
 
 @pytest.fixture

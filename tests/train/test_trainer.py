@@ -1,9 +1,9 @@
 """Training on real data: known optima, equal results by different ways, and what is written and said."""
 
 import json
+import sys
 import warnings
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -271,19 +271,51 @@ def test_a_run_leaves_metrics_and_logs_for_other_programs(tmp_path: Path, capsys
     assert "samples/s; time: data " in lines[0]
 
 
-def test_tensorboard_is_an_extra(tmp_path: Path) -> None:
-    def make() -> Trainer:
-        return trainer_of(
-            nn.Linear(4, 1), Supervised(nn.MSELoss()), checkpoint_dir=tmp_path, log="tensorboard"
-        )
+def test_what_is_no_number_is_null_in_metrics_json(tmp_path: Path) -> None:
+    data = ListLoader([{"x": torch.ones(4, 4), "y": torch.zeros(4, dtype=torch.int64)}])
+    task = Supervised(nn.CrossEntropyLoss(), metrics=classification_metrics(2))  # one class: no area
+    trainer_of(nn.Linear(4, 2), task, checkpoint_dir=tmp_path).fit(data, data, epochs=1)
 
-    if find_spec("tensorboard") is None:
-        with pytest.raises(MissingExtraError, match=r"stoker\[tensorboard\]"):
-            make()
-        return
-    x, y = regression(16)
-    make().fit(batches_of(x, y, 8), epochs=1)
-    assert list((tmp_path / "tensorboard").glob("events*"))
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    for line in [(tmp_path / "metrics.json").read_text(), *(tmp_path / "log.jsonl").read_text().splitlines()]:
+        json.loads(line, parse_constant=refuse)
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert metrics["best"]["auroc"] is None
+    assert metrics["last"]["val_auroc"] is None
+    assert metrics["best"]["accuracy"] is not None
+
+
+def test_tensorboard_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
+    with pytest.raises(MissingExtraError, match=r"stoker\[tensorboard\]"):
+        trainer_of(nn.Linear(4, 1), Supervised(nn.MSELoss()), checkpoint_dir=tmp_path, log="tensorboard")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorboard")  # its own
+def test_tensorboard_has_every_number_once_after_a_run_went_on(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    x, y = regression(32)
+    for resume, epochs in ((None, 2), ("previous", 3)):  # which was saved after step 6 of 8
+        trainer = trainer_of(
+            nn.Linear(4, 1),
+            Supervised(nn.MSELoss()),
+            checkpoint_dir=tmp_path,
+            checkpoint_every=3,
+            log="tensorboard",
+            log_every=2,
+        )
+        trainer.fit(batches_of(x, y, 8), epochs=epochs, resume=resume)
+    found = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    names = set(found.Tags()["scalars"])
+    assert {"interval/loss", "interval/learning_rate", "epoch/train_loss", "epoch/samples_per_s"} <= names
+    assert [event.step for event in found.Scalars("interval/loss")] == [2, 4, 6, 8, 10, 12]
+    history = [row["train_loss"] for row in trainer.history]
+    assert [event.value for event in found.Scalars("epoch/train_loss")] == pytest.approx(history)
 
 
 def test_the_learning_rate_follows_the_samples_in_an_update(store: stoker.Store) -> None:

@@ -18,7 +18,7 @@ _cgroup.py      the limits of this process' own control groups
 from stoker.config._auto import Decision, Facts
 from stoker.config._load import dump, load, resolve
 from stoker.config._machine import available_memory_bytes, usable_cores
-from stoker.config._profiles import Resolved, profile_names, profile_path, resolve_training
+from stoker.config._profiles import Resolved, profile_names, profile_path, resolve_layers, resolve_training
 from stoker.config._settings import Settings
 from stoker.config._training import TrainSettings
 
@@ -34,6 +34,7 @@ __all__ = [
     "profile_names",
     "profile_path",
     "resolve",
+    "resolve_layers",
     "resolve_training",
     "usable_cores",
 ]

@@ -21,6 +21,7 @@ class Facts:
     device_memory_bytes: int
     data_bytes: int  # of all stores, as they lie on disk
     compressed: bool  # whether any store is
+    windows: bool = False  # whether windows are cut, which are read where they lie
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,11 @@ def _loading(facts: Facts) -> list[Decision]:
     reading = (
         "larger than memory: runs of neighbours, mixed" if larger else "fits into memory: any order will do"
     )
+    if facts.windows:
+        fits, why = False, "windows are read where they lie, and stay in the page cache while there is room"
     decisions.append(Decision((*loader, "preload"), fits, why))
     decisions.append(Decision((*loader, "shuffle"), order, f"{data} of data, {reading}"))
-    if facts.compressed:
+    if facts.compressed and not facts.windows:
         decisions.append(
             Decision((*loader, "cache"), "auto", "a compressed store is decoded once, where it fits")
         )

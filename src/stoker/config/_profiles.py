@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stoker.config._auto import Decision, Facts, as_data, decide
-from stoker.config._load import validated
+from stoker.config._load import SettingsT, validated
 from stoker.config._training import TrainSettings
 from stoker.errors import UsageError
 
@@ -89,6 +89,26 @@ def resolve_training(
     origins = {".".join(place): _origin(place, parsed, own, base, profile) for place in _leaves(dumped, ())}
     kept = tuple(each for each in decisions if origins.get(".".join(each.path)) == f"profile {profile}")
     return Resolved(settings, origins, kept)
+
+
+def resolve_layers(
+    model: type[SettingsT],
+    *,
+    base: Mapping[str, object],
+    path: str | PathLike[str] | None,
+    over: Mapping[str, object],
+    overrides: Sequence[str] = (),
+) -> SettingsT:
+    """Make settings of what is weakest, `base`, then a file if there is one, then `over`, then overrides.
+
+    Raises:
+        ConfigError: as for `load`.
+    """
+    from stoker.config import _files
+
+    own = {} if path is None else _files.read(Path(path))
+    data = merged(merged(base, own), over)
+    return validated(model, data, overrides, origin="settings" if path is None else str(path))
 
 
 def merged(base: Mapping[Any, object], over: Mapping[Any, object]) -> Layer:

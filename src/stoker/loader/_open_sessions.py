@@ -33,13 +33,13 @@ def open_sessions(
         if group is not None or dataset is not None:
             raise UsageError("group and dataset are for HDF5 files, a store has neither; leave them out")
         return StoreSessions(data, names, time_axis=time_axis, cache_bytes=cache_bytes)
-    paths, keys = _files(data)
+    paths, keys = session_files(data)
     return FileSessions(
         paths, keys, names, group=group, dataset=dataset, time_axis=time_axis, cache_bytes=cache_bytes
     )
 
 
-def _files(data: File | Sequence[File]) -> tuple[list[str], list[str]]:
+def session_files(data: File | Sequence[File]) -> tuple[list[str], list[str]]:
     """Absolute paths, and keys: as given, or below the folder that was given."""
     if not isinstance(data, str | os.PathLike):
         if not isinstance(data, Sequence) or not all(isinstance(path, str | os.PathLike) for path in data):

@@ -3,6 +3,7 @@
 _trainer.py     epochs, evaluation, logs       _engine.py     one step: forward, backward, update
 _task.py        how a batch becomes a loss     _metrics*.py   what is measured, in O(1) memory
 _assembly.py    a run out of its settings      _tasks.py      tasks that settings may name
+_parts.py       data that settings name        _journal.py    what is logged and shown, and when
 _precision.py   autocast and scaler            _compiled.py   a compile that may fail
 _window.py      batches in one update (pure)   _schedule.py   learning rates (pure)
 _average.py     averaged weights               _judge.py      best epoch, early stopping (pure)
@@ -10,7 +11,7 @@ _checkpoint.py  one file, whole or absent      _checkpoint_folder.py  last, prev
 _resume.py      everything that goes into it   _feed.py       any loader, from any step
 _distributed.py ranks and what they agree on   _signals.py    SIGTERM and Ctrl-C between two steps
 _memory.py      what fits (with _trial.py)     _timing.py     where the time goes
-_logs.py, _progress.py, _summary.py            what is written and shown
+_logs.py, _progress.py, _summary.py            where it is written and shown
 """
 
 from stoker.train._assembly import Run, assembled, find_facts

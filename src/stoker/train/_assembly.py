@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import nn
@@ -15,9 +15,10 @@ from stoker.augment import Pipeline, preset
 from stoker.config import Facts, TrainSettings, available_memory_bytes, usable_cores
 from stoker.errors import ConfigError, UsageError
 from stoker.loader import Loader
-from stoker.store import Store, open_store
+from stoker.store import Store
 from stoker.store._settings import find_object
 from stoker.train._distributed import choose_device, process_group
+from stoker.train._parts import Part, data_size, opened_parts
 from stoker.train._schedule import WarmupCosine
 from stoker.train._task import LossFunction, Task
 from stoker.train._tasks import TASKS
@@ -50,13 +51,13 @@ def assembled(settings: TrainSettings, *, progress: bool = True) -> Iterator[Run
     """
     with ExitStack() as stack:
         device = stack.enter_context(process_group(settings.device))
-        stores = _open_stores(settings)
+        parts = stack.enter_context(opened_parts(settings.data))
         augment = _augment(settings)
         torch.manual_seed(settings.seed)  # the model's first weights; the trainer seeds what follows
         trainer = stack.enter_context(
             Trainer(
                 _model(settings),
-                _task(settings, stores["train"]),
+                _task(settings, parts["train"]),
                 optimizer=_optimizer(settings),
                 scheduler=_scheduler(settings),
                 precision=settings.precision,
@@ -81,17 +82,20 @@ def assembled(settings: TrainSettings, *, progress: bool = True) -> Iterator[Run
             )
         )
 
-        def make_loader(part: str, batch_size: int) -> Loader:
-            training = part == "train"
-            return _loader(
-                settings, stores[part], batch_size, device, augment if training else None, training
-            )
-
+        train_loader = functools.partial(
+            _loader,
+            settings,
+            parts["train"],
+            device,
+            shuffle=settings.data.loader.shuffle,
+            drop_last=settings.data.loader.drop_last,
+            augment=augment,
+        )
         size = settings.batch_size
         if size == "auto":
-            size = trainer.find_batch_size(functools.partial(make_loader, "train"))
-        train = stack.enter_context(make_loader("train", size))
-        val = stack.enter_context(make_loader("val", size)) if "val" in stores else None
+            size = trainer.find_batch_size(train_loader)
+        train = stack.enter_context(train_loader(size))
+        val = stack.enter_context(_loader(settings, parts["val"], device, size)) if "val" in parts else None
         yield Run(settings, trainer, train, val)
 
 
@@ -99,55 +103,46 @@ def find_facts(settings: TrainSettings) -> Facts:
     """What the profile "auto" decides from; opens the stores, reads no samples."""
     device = choose_device(settings.device)
     memory_bytes = available_memory_bytes()
-    parts = (part for part in (settings.data.train, settings.data.val) if part is not None)
-    stores = [open_store(path) for path in {part.store.resolve() for part in parts}]
+    data_bytes, compressed = data_size(settings.data)
     on_gpu = device.type == "cuda"
     return Facts(
         cores=usable_cores(),
         memory_bytes=memory_bytes,
         device=device.type,
         device_memory_bytes=torch.cuda.mem_get_info(device)[0] if on_gpu else memory_bytes,
-        data_bytes=sum(store.manifest.num_bytes for store in stores),
-        compressed=any(store.manifest.compression != "none" for store in stores),
+        data_bytes=data_bytes,
+        compressed=compressed,
+        windows=settings.data.windows is not None,
     )
-
-
-def _open_stores(settings: TrainSettings) -> dict[str, Store]:
-    stores = {}
-    for name, part in (("train", settings.data.train), ("val", settings.data.val)):
-        if part is None:
-            continue
-        store = open_store(part.store)
-        try:
-            stores[name] = store if part.split is None else store.split(part.split)
-        except UsageError as error:
-            raise ConfigError(f"data.{name}.split: {error}, in {part.store}") from None
-    return stores
 
 
 def _loader(
     settings: TrainSettings,
-    store: Store,
-    batch_size: int,
+    part: Part,
     device: torch.device,
-    augment: Pipeline | None,
-    training: bool,  # noqa: FBT001 - said by name where it is called
+    batch_size: int,
+    *,
+    shuffle: bool | Literal["quasi"] = False,
+    drop_last: bool = False,
+    augment: Pipeline | None = None,
 ) -> Loader:
     options = settings.data.loader
+    whole = isinstance(part.source, Store)  # and no windows, which were cut of the chosen fields
     return Loader(
-        store,
+        part.source,
         batch_size,
-        shuffle=options.shuffle if training else False,
+        shuffle=shuffle,
         seed=settings.seed,
         device=device,
         augment=augment,
-        drop_last=options.drop_last and training,
-        fields=settings.data.fields,
+        drop_last=drop_last,
+        weights=part.weights,
+        fields=settings.data.fields if whole else None,
         ragged=options.ragged,
         num_workers=options.num_workers,
         memory_bytes=options.memory_bytes,
-        cache=options.cache,
-        preload=options.preload,
+        cache=options.cache if whole else None,
+        preload=options.preload if whole else False,
         on_bad_sample=options.on_bad_sample,
     )
 
@@ -171,7 +166,7 @@ def _model(settings: TrainSettings) -> nn.Module:
     return model
 
 
-def _task(settings: TrainSettings, store: Store) -> Task | LossFunction:
+def _task(settings: TrainSettings, part: Part) -> Task | LossFunction:
     name, arguments = settings.task.name, settings.task.arguments
     with _blame("task"):
         if ":" in name:
@@ -182,7 +177,7 @@ def _task(settings: TrainSettings, store: Store) -> Task | LossFunction:
             raise UsageError(
                 f"must be one of {', '.join(TASKS)}, or module:callable, got {name!r}{_nearest(name, TASKS)}"
             )
-        classes = store.classes.get(str(arguments.get("targets", "y")), ())
+        classes = part.classes.get(str(arguments.get("targets", "y")), ())
         if name == "classification" and classes and "num_classes" not in arguments:
             arguments = {"num_classes": len(classes), "names": list(classes), **arguments}
         return cast(Task, _made(TASKS[name], name, arguments))

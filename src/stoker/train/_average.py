@@ -58,7 +58,10 @@ class WeightAverage:
         average = state["average"]
         if average.keys() != set(self._names):
             different = sorted(average.keys() ^ set(self._names))
-            raise CheckpointMismatchError(f"the averaged weights are of another model: {different[:5]}")
+            raise CheckpointMismatchError(
+                f"the averaged weights are of another model, which differs in {different[:5]}; "
+                f"go on with the model that they were saved with"
+            )
         self.num_updates = int(state["num_updates"])
         for name, mine in zip(self._names, self._average, strict=True):
             mine.copy_(average[name])

@@ -61,7 +61,9 @@ def load_checkpoint(path: str | os.PathLike[str], *, device: str | torch.device 
             file.seek(0)
             state: dict[str, Any] = torch.load(file, map_location=device, weights_only=True)
     except FileNotFoundError as error:
-        raise CheckpointNotFoundError(f"there is no checkpoint {path}") from error
+        raise CheckpointNotFoundError(
+            f"there is no checkpoint {path}; a run leaves last.pt and best.pt in its checkpoint_dir"
+        ) from error
     except (pickle.UnpicklingError, RuntimeError) as error:
         raise DamagedCheckpointError(f"{path} cannot be loaded safely: {error}") from error
     return state

@@ -48,7 +48,7 @@ def evaluate(
         if num_stops:
             return None
         if num_batches == 0:
-            raise UsageError("the loader to evaluate with gave no batch")
+            raise UsageError("the loader to evaluate with gave no batch: is its data empty?")
         return read_values({"loss": total.mean(engine.ranks), **measures.compute()})
 
 

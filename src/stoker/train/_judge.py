@@ -8,7 +8,7 @@ from stoker.errors import UsageError
 
 _LOWER = {"loss", "mse", "mae", "rmse", "error"}
 _HIGHER = {
-    *("accuracy", "auprc", "auroc", "dice", "f1", "iou", "macro_f1", "miou"),
+    *("accuracy", "auprc", "auroc", "dice", "f1", "f_score", "iou", "macro_f1", "miou"),
     *("precision", "r2", "recall", "sensitivity", "specificity"),
 }
 
@@ -25,10 +25,10 @@ def is_higher_better(name: str, mode: str, said: bool | None) -> bool:  # noqa: 
         return mode == "max"
     if isinstance(said, bool):
         return said
-    word = name.split("/", maxsplit=1)[0].lower()
-    if word not in _LOWER | _HIGHER:
-        raise UsageError(f"nobody says whether more of {name!r} is better; pass mode='min' or mode='max'")
-    return word in _HIGHER
+    for word in name.lower().split("/"):  # "f1/murmur" and "valve/f1" are both f1
+        if word in _LOWER | _HIGHER:
+            return word in _HIGHER
+    raise UsageError(f"nobody says whether more of {name!r} is better; pass mode='min' or mode='max'")
 
 
 class Judge:

@@ -48,7 +48,7 @@ class JsonLog:
     def write(self, row: Row) -> None:
         """Append it; a reader sees it at once."""
         assert self._file is not None
-        self._file.write(f"{json.dumps(without_nan(row))}\n")
+        self._file.write(f"{json.dumps(without_nan(row), allow_nan=False)}\n")
         self._file.flush()
 
     def close(self) -> None:

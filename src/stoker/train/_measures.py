@@ -45,14 +45,20 @@ class Measures:
     def compute(self) -> dict[str, Any]:
         """Values by name, still on the device; under a process group, those of all ranks together."""
         values: dict[str, Any] = {}
-        for name, metric in self._groups.items():
-            values.update(_flat(name, metric))
+        for group, metric in self._groups.items():
+            for name, value in _flat(group, metric).items():
+                if name in values or name == "loss":
+                    taken = "the loss" if name == "loss" else "another metric"
+                    raise UsageError(
+                        f"a metric's name must be its own, {name!r} is that of {taken}; give the metrics as "
+                        f"a dict, whose names come before theirs: {{'a': ..., 'b': ...}} has 'a/{name}'"
+                    )
+                values[name] = value
         return values
 
     def higher_is_better(self, name: str) -> bool | None:
         """What the metric itself says, if it does."""
-        leaves = {leaf or type(metric).__name__: metric for leaf, metric in self._leaves()}
-        return getattr(leaves.get(name), "higher_is_better", None)
+        return getattr(dict(self._leaves()).get(name), "higher_is_better", None)
 
     def state(self) -> dict[str, Any]:
         """What the metrics have taken in so far, as tensors and numbers."""
@@ -65,11 +71,13 @@ class Measures:
                 _load_metric_state(metric, state[name])
 
     def _leaves(self) -> Iterator[tuple[str, Any]]:
-        for name, metric in self._groups.items():
+        """Every single metric, by the name of its value where it gives one."""
+        for group, metric in self._groups.items():
             if _is_collection(metric):
-                yield from metric.items()  # also brings members that share a state up to date
+                for name, member in metric.items():  # also brings members that share a state up to date
+                    yield _joined(group, name), member
             else:
-                yield name, metric
+                yield group or type(metric).__name__, metric
 
 
 def read_values(values: Mapping[str, Any]) -> dict[str, Value]:
@@ -98,7 +106,7 @@ def _named(metrics: Any) -> dict[str, Any]:
         if not (hasattr(metric, "update") and hasattr(metric, "compute") and hasattr(metric, "reset")):
             raise UsageError(
                 f"a metric must have update, compute and reset, as those of torchmetrics, "
-                f"got {type(metric).__name__}" + (f" for {name!r}" if name else "")
+                f"got {type(metric).__name__}" + (f" for {name!r}" if name else "; give several as a dict")
             )
     return groups
 
@@ -112,8 +120,11 @@ def _flat(name: str, metric: Any) -> dict[str, Any]:
     value = metric.compute()
     if not isinstance(value, Mapping):
         return {name or type(metric).__name__: value}
-    prefix = f"{name}/" if name else ""
-    return {f"{prefix}{key}": part for key, part in value.items()}
+    return {_joined(name, key): part for key, part in value.items()}
+
+
+def _joined(group: str, name: str) -> str:
+    return f"{group}/{name}" if group else name
 
 
 def _metric_state(metric: Any) -> dict[str, Any]:

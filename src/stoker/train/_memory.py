@@ -3,6 +3,7 @@
 import resource
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -103,5 +104,9 @@ def peak_memory_bytes(device: torch.device) -> int:
     """The device's most bytes in tensors since `start_peak`; on a CPU the process' most ever."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    except (OSError, IndexError):  # not Linux: there it may be the most of the process that started this one
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

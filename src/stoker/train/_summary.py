@@ -53,7 +53,7 @@ def write_metrics(
         "last": {name: value for name, value in history[-1].items() if name != "kind"},
     }
     with replaced(path) as file:
-        file.write(json.dumps(without_nan(content), indent=1).encode())
+        file.write(json.dumps(without_nan(content), indent=1, allow_nan=False).encode())
 
 
 def without_nan(value: Any) -> Any:

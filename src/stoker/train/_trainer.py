@@ -24,18 +24,17 @@ from stoker.train._distributed import Ranks, choose_device, start_process_group
 from stoker.train._engine import Engine, MakeOptimizer
 from stoker.train._evaluation import evaluate, measure, predict
 from stoker.train._feed import Feed
+from stoker.train._journal import Journal, Place, epoch_row
 from stoker.train._judge import Judge, is_higher_better
 from stoker.train._logs import Log, make_logs
 from stoker.train._loss_sum import LossSum
 from stoker.train._measures import Measures, Value, read_values
 from stoker.train._memory import is_out_of_memory, memory_error, peak_memory_bytes, start_peak
 from stoker.train._precision import PrecisionName, choose_precision
-from stoker.train._progress import Display, Silent
 from stoker.train._randomness import seed_all
 from stoker.train._resume import capture, restore
 from stoker.train._schedule import MakeScheduler, make_scheduler, scale_learning_rate
 from stoker.train._signals import StopSignals
-from stoker.train._summary import epoch_line, write_metrics
 from stoker.train._task import LossFunction, Task, as_task
 from stoker.train._timing import StepTimes
 from stoker.train._trial import largest_batch_size
@@ -165,14 +164,12 @@ class Trainer:
         self._lr_scaling = lr_scaling
         self._log_every, self._checkpoint_every = log_every, checkpoint_every
         self._folder = None if checkpoint_dir is None else CheckpointFolder(Path(checkpoint_dir))
-        self._logs: list[Log] = []
-        if self.ranks.is_first:
-            self._logs = make_logs(log, None if self._folder is None else self._folder.folder)
+        run_folder = None if self._folder is None else self._folder.folder
+        self._logs = make_logs(log, run_folder) if self.ranks.is_first else []
         self._progress = progress
-        self._display = Silent()
-        self._times_read = StepTimes()  # when an interval was logged last
+        self._journal: Journal  # of the fit that goes on
         self._accounted_s = 0.0  # up to which time of the clock `times` are
-        self._said_uneven = self._said_not_finite = False
+        self._said_uneven = False
         self.settings = {
             "precision": self.engine.precision.name,
             "accumulate": accumulate,
@@ -225,26 +222,23 @@ class Trainer:
                 f"or make a new trainer"
             )
         feed = Feed(train, world_size=self.ranks.world_size)
-        self._display = Display() if self._progress and self.ranks.is_first else Silent()
+        self._journal = self._new_journal()
         self._prepare(feed, epochs)
         batches = self._start(feed, resume)
         steps = feed.num_steps()
-        with StopSignals() as stop, self._display as display:
-            try:
-                for log in self._logs:
-                    log.begin(self.step, self.epoch)
-                display.begin(self.step, None if steps is None else steps * epochs)
-                while self.epoch < epochs and not self.judge.has_enough:
-                    if batches is None:
-                        batches = self._begin_epoch(feed)
-                    self._train_epoch(feed, batches, stop)
-                    self._end_epoch(feed, val, stop, epochs)
-                    batches = None
-                if self.ranks.added(stop.requested != 0)[0]:
-                    self._interrupt(feed, stop)  # it came while the last checkpoint was written
-            finally:
-                for log in self._logs:
-                    log.close()
+        num_steps = None if steps is None else steps * epochs
+        with (
+            StopSignals() as stop,
+            self._journal.opened(step=self.step, epoch=self.epoch, num_steps=num_steps),
+        ):
+            while self.epoch < epochs and not self.judge.has_enough:
+                if batches is None:
+                    batches = self._begin_epoch(feed)
+                self._train_epoch(feed, batches, stop)
+                self._end_epoch(feed, val, stop, epochs)
+                batches = None
+            if self.ranks.added(stop.requested != 0)[0]:
+                self._interrupt(feed, stop)  # it came while the last checkpoint was written
         return FitResult(self.best, self.judge.best_epoch, self.epoch, self.judge.has_enough, self.history)
 
     def evaluate(self, loader: Iterable[Any]) -> dict[str, Value]:
@@ -305,7 +299,9 @@ class Trainer:
         if self._lr_scaling is not None:
             size = getattr(feed.loader, "batch_size", None)
             if not isinstance(size, int):
-                raise UsageError("lr_scaling needs a loader that says its batch_size")
+                raise UsageError(
+                    "lr_scaling needs a loader that says its batch_size, as stoker.Loader does; or scale lr"
+                )
             samples = size * self.ranks.world_size * self.engine.window.length
             scale_learning_rate(self.engine.optimizer, samples_per_update=samples, reference=self._lr_scaling)
             self._lr_scaling = None
@@ -324,9 +320,9 @@ class Trainer:
             path = self.ranks.told(folder.find(Path(resume) if isinstance(resume, os.PathLike) else resume))
         if path is not None:
             batches = restore(self, feed, load_checkpoint(path, device="cpu"), str(path))
-            self._times_read = self.times.copy()
+            self._journal.begin_interval(self.times)
             self.engine.model.train()
-            self._display.line(f"going on from {path}: epoch {self.epoch + 1}, step {self.step}")
+            self._journal.line(f"going on from {path}: epoch {self.epoch + 1}, step {self.step}")
             return batches
         if self.step == 0 and self._folder is not None:
             if resume is None:
@@ -340,7 +336,8 @@ class Trainer:
     def _begin_epoch(self, feed: Feed) -> Iterator[Any]:
         self.loss_sum.reset()
         self.train_measures.reset()
-        self.times, self._times_read = StepTimes(), StepTimes()
+        self.times = StepTimes()
+        self._journal.begin_interval(self.times)
         self.engine.model.train()
         start_peak(self.device)
         return feed.begin(self.epoch)
@@ -375,10 +372,10 @@ class Trainer:
                 times.add(fetched_s - asked_s, copied_s - ready_s, ended_s - began_s, total)
                 began_s = ended_s
                 if self.step % self._log_every == 0:
-                    self._log_interval()
+                    self._journal.interval(self._place(), self.loss_sum.interval_mean(ranks), times)
                     shown_s = ended_s
                 elif ended_s - shown_s > _SHOW_EVERY_S:
-                    self._display.update(self.step, self._detail())
+                    self._journal.show(self._place(), times)
                     shown_s = ended_s
                 if self._checkpoint_every is not None and self.step % self._checkpoint_every == 0:
                     self._save(feed)
@@ -400,74 +397,40 @@ class Trainer:
                 precision=engine.precision.name,
             ) from error
 
-    def _log_interval(self) -> None:
-        loss = self.loss_sum.interval_mean(self.ranks)
-        if not math.isfinite(loss) and not self._said_not_finite:
-            self._said_not_finite = True
-            warnings.warn(
-                f"the loss is {loss} at step {self.step}; a lower learning rate or clip_norm may help",
-                stacklevel=4,
-            )
-        times = self.times.since(self._times_read)
-        self._times_read = self.times.copy()
-        self._write(
-            {
-                "kind": "interval",
-                "epoch": self.epoch,
-                "step": self.step,
-                "num_updates": self.num_updates,
-                "loss": loss,
-                "learning_rate": self._learning_rate(),
-                **times.summary(),
-            }
-        )
-        self._display.update(self.step, f"{self._detail()}, loss {loss:.4g}")
-
     def _end_epoch(self, feed: Feed, val: Iterable[Any] | None, stop: StopSignals, epochs: int) -> None:
         if self.times.num_steps == 0:
-            raise UsageError("the training loader gave no batch")
+            raise UsageError(
+                "the training loader gave no batch: is its data empty, or less than one batch to drop?"
+            )
         if self.ranks.added(stop.requested != 0)[0]:
             self._interrupt(feed, stop)
         trained = read_values({"loss": self.loss_sum.mean(self.ranks), **self.train_measures.compute()})
         self.times.total_s += time.perf_counter() - self._accounted_s  # until the device was done, too
-        judged = trained
+        evaluated = None
         if val is not None:
             evaluated = evaluate(self.engine, val, self._measures, self.device, stop=stop)
             if evaluated is None:
                 self._interrupt(feed, stop)
-            judged = evaluated
+        judged = trained if evaluated is None else evaluated
         improved = self.judge.is_improvement(self._watched(judged), self.epoch)
         if improved:
             self.best = judged
         self.peak_memory_bytes = max(self.peak_memory_bytes, peak_memory_bytes(self.device))
-        row = {
-            "kind": "epoch",
-            "epoch": self.epoch,
-            "step": self.step,
-            "num_updates": self.num_updates,
-            **{f"train_{name}": value for name, value in trained.items()},
-            **({} if val is None else {f"val_{name}": value for name, value in judged.items()}),
-            "learning_rate": self._learning_rate(),
-            **self.times.summary(),
-            "peak_memory_bytes": self.peak_memory_bytes,
-        }
+        row = epoch_row(self._place(), trained, evaluated, self.times, self.peak_memory_bytes)
         self.history.append(row)
         self.epoch, self.step_in_epoch = self.epoch + 1, 0
         self.times_before = self.times_before.plus(self.times)
         self.times = StepTimes()
         self._save(feed, best=improved)
-        self._write(row)
-        self._display.line(epoch_line(row, epochs))
-        if self._folder is not None and self.ranks.is_first:
-            write_metrics(
-                self._folder.folder / "metrics.json",
-                best=self.best,
-                best_epoch=self.judge.best_epoch,
-                monitor=self._monitor,
-                history=self.history,
-                times=self.times_before,
-                peak_memory_bytes=self.peak_memory_bytes,
-            )
+        self._journal.epoch(row, epochs)
+        self._journal.run(
+            self.history,
+            best=self.best,
+            best_epoch=self.judge.best_epoch,
+            monitor=self._monitor,
+            times=self.times_before,
+            peak_memory_bytes=self.peak_memory_bytes,
+        )
 
     def _watched(self, values: Mapping[str, Value]) -> float:
         value = values.get(self._monitor)
@@ -500,22 +463,17 @@ class Trainer:
             else f"saved in {self._folder.last}; go on with resume='auto'"
         )
         message = f"{signal.Signals(number).name} ended the training after step {self.step}: {saved}"
-        self._display.line(message)
+        self._journal.line(message)
         raise TrainingInterruptedError(message, number)
 
-    def _write(self, row: Mapping[str, Any]) -> None:
-        for log in self._logs:
-            log.write(row)
+    def _new_journal(self) -> Journal:
+        first = self.ranks.is_first
+        metrics_path = self._folder.folder / "metrics.json" if self._folder is not None and first else None
+        return Journal(self._logs, metrics_path, show=self._progress and first)
 
-    def _detail(self) -> str:
-        times = self.times
-        return (
-            f"epoch {self.epoch + 1}, {times.samples_per_s:,.0f} samples/s, "
-            f"waiting for data {times.data_wait_fraction:.0%}"
-        )
-
-    def _learning_rate(self) -> float:
-        return float(self.engine.optimizer.param_groups[0]["lr"])
+    def _place(self) -> Place:
+        rate = float(self.engine.optimizer.param_groups[0]["lr"])
+        return Place(self.epoch, self.step, self.num_updates, rate)
 
     def _say_uneven(self, num_with: int) -> None:
         if num_with and not self._said_uneven and self.ranks.is_first:
