@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test corpus lint bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -27,7 +27,11 @@ lint: setup ## ruff and mypy --strict, package and tests
 	$(BIN)/mypy
 
 test: lint ## everything that must pass before a change lands
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m 'not timed'
+	$(BIN)/python -m pytest -m 'timed and not corpus'
+
+corpus: setup ## the doctor on scripts whose true cause is known; needs a machine that does nothing else
+	$(BIN)/python -m pytest -m corpus
 
 # For a machine that does nothing else. Peers that need an environment of their own are
 # installed first, into build/peers; one that cannot be is reported as missing.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stoker import augment as augment
+    from stoker import doctor as doctor
     from stoker.loader import Loader as Loader
     from stoker.loader import ViewCache as ViewCache
     from stoker.loader import cache as cache
@@ -26,6 +27,7 @@ _HOMES = {
     "ViewCache": ("stoker.loader", "ViewCache"),
     "augment": ("stoker.augment", None),
     "cache": ("stoker.loader", "cache"),
+    "doctor": ("stoker.doctor", None),
     "open": ("stoker.store", "open_store"),
     "pack": ("stoker.store", "pack"),
     "windows": ("stoker.loader", "windows"),
@@ -39,6 +41,7 @@ __all__ = [
     "__version__",
     "augment",
     "cache",
+    "doctor",
     "open",
     "pack",
     "windows",

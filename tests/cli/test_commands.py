@@ -1,4 +1,4 @@
-"""The command line as a user meets it: real processes, exit codes, messages."""
+"""The command line as a user meets it: exit codes, messages, and in real processes signals and terminals."""
 
 import json
 import os
@@ -15,15 +15,7 @@ import numpy as np
 import pytest
 
 import stoker
-
-Done = subprocess.CompletedProcess[str]
-
-
-def run(*arguments: str | Path, cwd: Path) -> Done:
-    command = [sys.executable, "-m", "stoker", *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-    )
+from support.commands import Done, call, run
 
 
 def write_wav(path: Path, seconds: float, seed: int) -> None:
@@ -45,28 +37,29 @@ def folder(tmp_path: Path) -> Path:
 
 
 def packed(folder: Path, *extra: str) -> Done:
-    return run("pack", "data", "a.stoker", "--labels", "folder", *extra, cwd=folder)
+    return call("pack", "data", "a.stoker", "--labels", "folder", *extra, cwd=folder)
 
 
 def test_pack_verify_info_and_stats_agree(folder: Path) -> None:
-    done = packed(folder, "--split", "train=0.5,val=0.5", "--stratify", "y")
+    options = ["--labels", "folder", "--split", "train=0.5,val=0.5", "--stratify", "y"]
+    done = run("pack", "data", "a.stoker", *options, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "a.stoker: 12 samples" in done.stdout
     assert "(12 packed, 0 kept, 0 dropped)" in done.stdout
     verified = run("verify", "a.stoker", cwd=folder)
     assert verified.returncode == 0
     assert verified.stdout.startswith("ok a.stoker: 12 samples, every byte as published")
-    info = json.loads(run("info", "a.stoker", "--json", cwd=folder).stdout)
+    info = json.loads(call("info", "a.stoker", "--json", cwd=folder).stdout)
     assert info["fields"] == {"x": "float32[1, ?]", "rate": "int64[]", "y": "int64[]"}
     assert info["splits"] == {"train": 6, "val": 6}
-    stats = json.loads(run("stats", "a.stoker", "--json", cwd=folder).stdout)
+    stats = json.loads(call("stats", "a.stoker", "--json", cwd=folder).stdout)
     assert stats["classes"] == {"y": {"abnormal": 6, "normal": 6}}
     store = stoker.open(folder / "a.stoker")
     values = np.concatenate([x.ravel() for x in store.column("x")]).astype(np.float64)
     assert stats["fields"]["x"]["mean"] == pytest.approx([values.mean()])
     assert stats["fields"]["x"]["std"] == pytest.approx([values.std()])
     for command in ("info", "stats"):
-        shown = run(command, "a.stoker", cwd=folder)
+        shown = call(command, "a.stoker", cwd=folder)
         assert shown.returncode == 0
         assert "abnormal" in shown.stdout
 
@@ -106,16 +99,16 @@ def test_damage_is_named_with_exit_code_1_and_repaired(folder: Path) -> None:
     data = bytearray(shard.read_bytes())
     data[place + 100] ^= 1
     shard.write_bytes(data)
-    done = run("verify", "a.stoker", cwd=folder)
+    done = call("verify", "a.stoker", cwd=folder)
     assert done.returncode == 1
     assert done.stdout.startswith("damaged a.stoker: 1 bad samples")
-    report = json.loads(run("verify", "a.stoker", "--json", cwd=folder).stdout)
+    report = json.loads(call("verify", "a.stoker", "--json", cwd=folder).stdout)
     (bad,) = report["bad"]
     assert bad["field"] == "x"
     assert bad["key"] in done.stdout
-    mended = run("repair", "a.stoker", "--from", "data", "--labels", "folder", cwd=folder)
+    mended = call("repair", "a.stoker", "--from", "data", "--labels", "folder", cwd=folder)
     assert "packed 1 samples again" in mended.stdout, mended.stderr
-    assert run("verify", "a.stoker", "--quick", cwd=folder).returncode == 0
+    assert call("verify", "a.stoker", "--quick", cwd=folder).returncode == 0
 
 
 def test_compact_tells_what_it_saved(folder: Path) -> None:
@@ -123,7 +116,7 @@ def test_compact_tells_what_it_saved(folder: Path) -> None:
     for i in range(5):
         write_wav(folder / "data" / "normal" / f"{i}.wav", 0.3, 100 + i)
     packed(folder)
-    done = run("compact", "a.stoker", cwd=folder)
+    done = call("compact", "a.stoker", cwd=folder)
     assert done.returncode == 0
     assert "became 1 of" in done.stdout
 
@@ -158,7 +151,7 @@ def test_wrong_use_says_what_is_wrong_with_exit_code_2(
     folder: Path, arguments: list[str], message: str
 ) -> None:
     (folder / "empty").mkdir()
-    done = run(*arguments, cwd=folder)
+    done = call(*arguments, cwd=folder)
     assert done.returncode == 2, done
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -181,7 +174,7 @@ def test_settings_come_from_file_then_set_then_flags(folder: Path) -> None:
         "compression: lz4\n"
         "splits: {fractions: {train: 0.75, val: 0.25}, stratify: y}\n"
     )
-    done = run(
+    done = call(
         "pack",
         "--config",
         "pack.yaml",
@@ -197,7 +190,7 @@ def test_settings_come_from_file_then_set_then_flags(folder: Path) -> None:
     assert store.manifest.transform.name == "scaling.Scale"
     assert store.stats["x"].max == (0.0,)
     assert set(store.splits) == {"train", "val"}
-    wrong = run("pack", "--config", "pack.yaml", "--set", "compresion=zstd", cwd=folder)
+    wrong = call("pack", "--config", "pack.yaml", "--set", "compresion=zstd", cwd=folder)
     assert wrong.returncode == 2
     assert "did you mean 'compression'?" in wrong.stderr
 
@@ -211,16 +204,16 @@ def test_a_dataset_object_is_packed_by_name(folder: Path) -> None:
         "numbers = Numbers()\n"
     )
     for spec in ("mine:numbers", "mine:Numbers"):
-        done = run("pack", spec, f"{spec[-7:]}.stoker", cwd=folder)
+        done = call("pack", spec, f"{spec[-7:]}.stoker", cwd=folder)
         assert done.returncode == 0, done.stderr
         assert len(stoker.open(folder / f"{spec[-7:]}.stoker")) == 7
 
 
-def test_version_and_help(tmp_path: Path) -> None:
+def test_version_help_and_the_exit_code_of_a_process(tmp_path: Path) -> None:
     assert run("--version", cwd=tmp_path).stdout == f"stoker {stoker.__version__}\n"
-    top = run("--help", cwd=tmp_path)
-    assert top.returncode == 0
-    assert "Examples" in run("pack", "--help", cwd=tmp_path).stdout
+    assert call("--help", cwd=tmp_path).returncode == 0
+    assert run("nonsense", cwd=tmp_path).returncode == 2
+    assert "Examples" in call("pack", "--help", cwd=tmp_path).stdout
 
 
 def test_terminating_a_pack_keeps_what_was_finished(folder: Path) -> None:
@@ -237,7 +230,7 @@ def test_terminating_a_pack_keeps_what_was_finished(folder: Path) -> None:
     done = run("pack", "endless:Numbers", "b.stoker", "--num-workers", "1", cwd=folder)
     assert done.returncode == 128 + signal.SIGTERM
     (folder / "endless.py").write_text((folder / "endless.py").read_text().replace("i == 100", "False"))
-    again = json.loads(run("pack", "endless:Numbers", "b.stoker", "--json", cwd=folder).stdout)
+    again = json.loads(call("pack", "endless:Numbers", "b.stoker", "--json", cwd=folder).stdout)
     assert again["num_samples"] == 500
     assert 0 < again["num_packed"] < 500
 
@@ -261,11 +254,11 @@ def test_ctrl_c_says_that_what_was_finished_is_kept(folder: Path) -> None:
 def test_names_are_shown_as_they_are(folder: Path) -> None:
     (folder / "data" / "normal").rename(folder / "data" / "[red]odd[green]")
     odd = "x [red]y[_red] [bold].stoker"
-    assert run("pack", "data", odd, "--labels", "folder", cwd=folder).returncode == 0
+    assert call("pack", "data", odd, "--labels", "folder", cwd=folder).returncode == 0
     for command in ("verify", "info", "stats"):
-        done = run(command, odd, cwd=folder)
+        done = call(command, odd, cwd=folder)
         assert done.returncode == 0, done.stderr
-    assert "[red]odd[green]" in run("stats", odd, cwd=folder).stdout
+    assert "[red]odd[green]" in call("stats", odd, cwd=folder).stdout
 
 
 @pytest.mark.parametrize(
@@ -278,14 +271,14 @@ def test_names_are_shown_as_they_are(folder: Path) -> None:
 )
 def test_a_module_of_the_users_that_fails_is_told(folder: Path, code: str, message: str) -> None:
     (folder / "broken.py").write_text(code)
-    done = run("pack", "broken:A", "a.stoker", cwd=folder)
+    done = call("pack", "broken:A", "a.stoker", cwd=folder)
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_a_demo_leaves_a_folder_that_is_not_its_own_alone(folder: Path) -> None:
-    done = run("demo", "--out", "data", cwd=folder)
+    done = call("demo", "--out", "data", cwd=folder)
     assert done.returncode == 2
     assert "choose another folder" in done.stderr
     assert (folder / "data" / "normal" / "0.wav").exists()
@@ -294,7 +287,7 @@ def test_a_demo_leaves_a_folder_that_is_not_its_own_alone(folder: Path) -> None:
 def test_a_damaged_manifest_is_a_problem_found(folder: Path) -> None:
     packed(folder)
     (folder / "a.stoker" / "manifest.json").write_text("{")
-    done = run("verify", "a.stoker", cwd=folder)
+    done = call("verify", "a.stoker", cwd=folder)
     assert done.returncode == 1
     assert "is damaged" in done.stdout
 
@@ -326,11 +319,11 @@ def test_a_terminal_sees_a_progress_bar(folder: Path) -> None:
 
 
 def test_the_demo_packs_verifies_and_shows(tmp_path: Path) -> None:
-    done = run("demo", "--out", "demo", cwd=tmp_path)
+    done = call("demo", "--out", "demo", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "300 samples, every byte as published" in done.stdout
     assert "systolic_murmur" in done.stdout
-    again = run("demo", "--out", "demo", cwd=tmp_path)
+    again = call("demo", "--out", "demo", cwd=tmp_path)
     assert again.returncode == 0
 
 

@@ -1,14 +1,13 @@
-"""``stoker views`` as a user meets it: real processes, exit codes, messages."""
+"""``stoker views`` as a user meets it: exit codes, messages, views that a ViewCache finds."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import stoker
+from support.commands import call, run
 from support.datasets import Signals, keys
 
 COUNT = 20
@@ -38,19 +37,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "stoker", "views", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-
-
 def report(folder: Path, *arguments: str) -> dict[str, Any]:
-    done = run("a.stoker", "views", *arguments, "--json", cwd=folder)
+    done = call("views", "a.stoker", "views", *arguments, "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -59,7 +47,8 @@ def report(folder: Path, *arguments: str) -> dict[str, Any]:
 def test_a_cache_with_the_same_settings_finds_the_views_ready(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = run("a.stoker", "views", "--augment", "mine:double", "--copies", "3", cwd=folder)
+    arguments = ["views", "a.stoker", "views", "--augment", "mine:double", "--copies", "3"]
+    done = run(*arguments, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "3 views of 20 samples for epochs 0 to 4" in done.stdout
     monkeypatch.syspath_prepend(folder)
@@ -70,7 +59,7 @@ def test_a_cache_with_the_same_settings_finds_the_views_ready(
         assert views.is_ready(0)
         assert not views.is_ready(1)
         assert views.generation(0).column("x")[2::3] == pytest.approx(store.column("x") * 2 + 2)
-    again = run("a.stoker", "views", "--augment", "mine:double", "--copies", "3", cwd=folder)
+    again = call(*arguments, cwd=folder)
     assert "(was there already)" in again.stdout
 
 
@@ -135,13 +124,13 @@ def test_a_pipeline_in_a_file_makes_the_views_that_it_makes_in_a_loader(folder: 
     ],
 )
 def test_wrong_use_is_told_with_exit_code_2(folder: Path, arguments: list[str], why: str) -> None:
-    done = run(*arguments, cwd=folder)
+    done = call("views", *arguments, cwd=folder)
     assert done.returncode == 2, done.stdout
     assert why in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_help_shows_an_example(folder: Path) -> None:
-    done = run("--help", cwd=folder)
+    done = call("views", "--help", cwd=folder)
     assert done.returncode == 0
     assert "stoker views train.stoker views/ --augment augment.yaml --copies 4" in done.stdout

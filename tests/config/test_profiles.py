@@ -76,6 +76,32 @@ def test_what_is_shown_loads_back_equal(name: str, run: Path, tmp_path: Path) ->
     assert load(TrainSettings, tmp_path / "dumped.json") == found.settings
 
 
+def test_a_profile_may_be_a_file_over_the_default_one(run: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("data: {loader: {num_workers: 3}}\nepochs: 5\n")
+    run.write_text(RUN + "epochs: 7\n")
+    found = resolve_training(run, profile=str(mine))
+    usual = resolve_training(run)
+    assert found.settings.data.loader.num_workers == 3
+    assert found.origins["data.loader.num_workers"] == f"profile {mine}"
+    assert (found.settings.epochs, found.origins["epochs"]) == (7, "file")
+    assert found.origins["clip_norm"] == "profile default"
+    loader = found.settings.data.loader.model_copy(update={"num_workers": None})
+    data = found.settings.data.model_copy(update={"loader": loader})
+    assert found.settings.model_copy(update={"data": data}) == usual.settings
+    (tmp_path / "shown.yaml").write_text(found.to_yaml())
+    assert load(TrainSettings, tmp_path / "shown.yaml") == found.settings
+
+
+def test_a_mistake_in_a_profile_of_ones_own_is_said_of_it(run: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("data: {loader: {num_wokers: 3}}\n")
+    with pytest.raises(ConfigError, match=r"mine\.yaml: unknown key .* did you mean"):
+        resolve_training(run, profile=str(mine))
+    with pytest.raises(ConfigError, match=r"none\.yaml: the settings file must exist"):
+        resolve_training(run, profile=str(tmp_path / "none.yaml"))
+
+
 def test_low_memory_makes_the_same_update_in_smaller_pieces(run: Path) -> None:
     usual, small = (resolve_training(run, profile=name).settings for name in ("default", "low_memory"))
     assert isinstance(usual.batch_size, int)

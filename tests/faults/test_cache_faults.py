@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import mmap
 import multiprocessing
 import os
 import signal
@@ -12,52 +11,17 @@ import warnings
 from collections.abc import Callable, Iterator
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
-import stoker
 from stoker.errors import StoreMismatchError, StoreWriteError
-from stoker.loader import Cached, _cache, _cache_files
+from stoker.loader import Cached, _cache_files
+from support.killed_cache import PAGE, assert_sound, open_cache
 
-PAGE = mmap.PAGESIZE
-PACKAGE = str(Path(_cache.__file__).with_name("_cache"))
-
-
-class Numbers:
-    """Samples of one to three pages that tell their number in every byte."""
-
-    def __init__(self, count: int = 12) -> None:
-        self.count = count
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, i: int) -> NDArray[np.uint8]:
-        return np.full((1 + i % 3) * PAGE - 600, i, np.uint8)
-
-
-def open_cache(path: Path | None, budget: int = 10, count: int = 12) -> Cached:
-    return stoker.cache(Numbers(count), max_bytes=budget * PAGE, path=path, check=False)
-
-
-def assert_sound(cached: Cached, budget: int = 10) -> None:
-    """Every sample is right, and the books agree with the disk."""
-    for i in range(len(cached)):
-        sample = cached[i]
-        assert len(sample) == (1 + i % 3) * PAGE - 600
-        assert (sample == i).all()
-        stats = cached.stats()
-        records = cached._arena.index.records
-        live = records[records[:, _cache_files.LENGTH] > 0]
-        pages = -(-live[:, _cache_files.LENGTH].astype(int) // PAGE)
-        assert stats.num_bytes == PAGE * pages.sum() <= budget * PAGE
-        assert stats.num_samples == len(live)
-        assert os.fstat(cached._arena.index.files.samples).st_blocks * 512 == stats.num_bytes
+SCRIPT = Path(__file__).parents[1] / "support" / "killed_cache.py"
 
 
 def in_child(work: Callable[[], None]) -> int:
@@ -69,84 +33,26 @@ def in_child(work: Callable[[], None]) -> int:
     return child.exitcode
 
 
-def killed_at(line: int, work: Callable[[], object]) -> None:
-    """Do the work, but die by SIGKILL before the cache's own code runs its line of that number."""
-    ran = 0
-
-    def trace(frame: FrameType, event: str, arg: Any) -> Any:  # noqa: ARG001 - the hook's signature
-        nonlocal ran
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            return None
-        ran += event == "line"
-        if ran == line:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return trace
-
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(None)
-
-
-def kill_at_every_line(work: Callable[[], object], check: Callable[[], None]) -> int:
-    """How many lines there were to be killed at."""
-    line = 1
-    while (code := in_child(lambda: killed_at(line, work))) == -signal.SIGKILL:  # noqa: B023 - runs at once
-        check()
-        line += 1
-    assert code == 0
-    return line
-
-
-@pytest.mark.parametrize("place", ["memory", "folder"])
-def test_a_process_killed_at_any_line_of_a_write_leaves_the_cache_sound(place: str, tmp_path: Path) -> None:
-    with open_cache(None if place == "memory" else tmp_path / "c") as cached:
-        asked = iter(list(range(12)) * 1000)
-        number = next(asked)
-
-        def evict_and_write() -> object:
-            return cached[number]
-
-        def check() -> None:
-            nonlocal number
-            assert (cached[number] == number).all()
-            number = next(asked)
-
-        for i in range(12):
-            cached[i]
-        assert kill_at_every_line(evict_and_write, check) > 100
-        assert_sound(cached)
-        assert_sound(cached)
-
-
-def test_a_process_killed_at_any_line_of_opening_leaves_the_folder_usable(tmp_path: Path) -> None:
-    folder = tmp_path / "c"
-
-    def check() -> None:
-        with open_cache(folder) as cached:
-            assert (cached[3] == 3).all()
-            if cached.stats().hits == 0:  # every other time it begins with an absent folder
-                return
-        for file in folder.iterdir():
-            file.unlink()
-        folder.rmdir()
-
-    assert kill_at_every_line(lambda: open_cache(folder).close(), check) > 50
+@pytest.mark.parametrize(("work", "least"), [("memory", 100), ("folder", 100), ("opening", 50)])
+def test_a_process_killed_at_any_line_of_a_write_or_of_opening_leaves_the_cache_sound(
+    work: str, least: int, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), work, str(tmp_path / "c")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > least
 
 
 def test_a_killed_run_leaves_nothing_behind() -> None:
-    code = (
-        "import os, signal, numpy as np, stoker\n"
-        "class Zeros:\n"
-        "    def __len__(self): return 50\n"
-        "    def __getitem__(self, i): return np.zeros(100_000)\n"
-        "cached = stoker.cache(Zeros(), max_bytes=40_000_000)\n"
-        "for i in range(50): cached[i]\n"
-        "os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=False)
-    assert done.returncode == -signal.SIGKILL
+    def fill_and_die() -> None:
+        cached = open_cache(None, budget=1000, count=50)
+        for i in range(50):
+            cached[i]
+        assert cached.stats().num_samples == 50
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert in_child(fill_and_die) == -signal.SIGKILL
     assert not list(Path("/dev/shm").glob("*stoker-cache*"))
 
 

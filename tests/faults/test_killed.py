@@ -11,15 +11,10 @@ import pytest
 import stoker
 from stoker.errors import StoreNotFoundError
 from support.datasets import Signals, keys
+from support.killed_pack import killed_pack
 
-SCRIPT = Path(__file__).parents[1] / "support" / "killed_pack.py"
 KILLS = 36
 FIRST, GROWN = 40, 60
-
-
-def run(path: Path, count: int, who: str, line: int) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(SCRIPT), str(path), str(count), who, str(line)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -41,7 +36,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
 @pytest.fixture(scope="module")
 def num_lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     """How many lines of the package a packing process runs; about as many in parent and worker."""
-    done = run(tmp_path_factory.mktemp("count") / "a.stoker", FIRST, "parent", 0)
+    done = killed_pack(tmp_path_factory.mktemp("count") / "a.stoker", FIRST, "parent", 0)
     assert done.returncode == 0, done.stderr
     total = int(done.stdout)
     return {"parent": total, "worker": total}
@@ -59,7 +54,7 @@ def test_a_killed_packer_loses_nothing_that_was_finished(
         stoker.pack(Signals(keys(FIRST)), path, workers=0)
     line = rng.randrange(1, num_lines[who])
 
-    killed = run(path, count, who, line)
+    killed = killed_pack(path, count, who, line)
     if who == "parent" and not had:  # how many lines it runs depends on which worker is done when
         assert killed.returncode == -signal.SIGKILL or int(killed.stdout) < line, killed.stderr
     elif killed.returncode not in (0, -signal.SIGKILL):

@@ -5,41 +5,24 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import stoker
-from stoker.loader import decoded
+from stoker.loader import _decoded, decoded
+from stoker.loader._block_source import BlockSource
 from stoker.loader._made_once import turn
 from support.datasets import Signals, keys
+from support.forked import Forked, forked
 from support.slow_augment import watched
+from support.viewing_rank import shown
 
 COUNT = 64
 TESTS = Path(__file__).parents[1]
-CODE = """
-import json, logging, sys
-import stoker
-from support.slow_augment import watched
-
-def main(store, path, rank, world_size, epochs):
-    with (
-        stoker.ViewCache(stoker.open(store), watched, path, batch_size=8, workers=2) as views,
-        stoker.Loader(views, 6, rank=rank, world_size=world_size) as loader,
-    ):
-        shown = [
-            [number, float(value)]
-            for _ in range(epochs)
-            for batch in loader
-            for number, value in zip(batch["index"].tolist(), batch["x"].double().sum((1, 2)), strict=True)
-        ]
-    print(json.dumps(shown), flush=True)
-
-if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))
-"""
+RANK = TESTS / "support" / "viewing_rank.py"
 
 
 @pytest.fixture(scope="module")
@@ -54,37 +37,26 @@ def undisturbed(store: stoker.Store, tmp_path_factory: pytest.TempPathFactory) -
         return [views.generation(number).content_digest for number in (0, 1)]
 
 
-def started(
-    store: stoker.Store, path: Path, rank: int = 0, world_size: int = 1, epochs: int = 1, **environment: Any
-) -> "subprocess.Popen[str]":
-    """A rank that trains on views of the store."""
-    numbers = map(str, (rank, world_size, epochs))
+def started(store: stoker.Store, path: Path, **environment: Any) -> "subprocess.Popen[str]":
+    """A program that trains on views of the store."""
     return subprocess.Popen(
-        [sys.executable, "-c", CODE, str(store.path), str(path), *numbers],
+        [sys.executable, str(RANK), str(store.path), str(path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(TESTS), **{k: str(v) for k, v in environment.items()}},
+        env={**os.environ, **{k: str(v) for k, v in environment.items()}},
     )
-
-
-def result(rank: "subprocess.Popen[str]") -> list[list[float]]:
-    out, errors = rank.communicate(timeout=200)
-    assert rank.returncode == 0, errors
-    shown: list[list[float]] = json.loads(out)
-    return shown
 
 
 @pytest.mark.parametrize("victim", ["parent", "self"])
 def test_a_killed_generation_is_made_again_to_the_same_bits(
     victim: str, store: stoker.Store, undisturbed: list[str], tmp_path: Path
 ) -> None:
-    killed = started(store, tmp_path, STOKER_TEST_KILL=victim)
-    _, errors = killed.communicate(timeout=200)
+    killed = Forked(lambda: shown(str(store.path), str(tmp_path)), STOKER_TEST_KILL=victim).wait()
     if victim == "parent":
         assert killed.returncode == -signal.SIGKILL
     else:
-        assert "WorkerDiedError" in errors
+        assert "WorkerDiedError" in killed.stderr
     with stoker.ViewCache(store, watched, tmp_path, batch_size=8) as views:
         assert not views.is_ready(0)
         made = views.generation(0)
@@ -96,13 +68,16 @@ def test_a_killed_generation_is_made_again_to_the_same_bits(
 def test_ranks_that_start_together_make_the_views_once(
     store: stoker.Store, undisturbed: list[str], tmp_path: Path
 ) -> None:
-    alone = result(started(store, tmp_path / "alone", epochs=4))
+    alone = shown(str(store.path), str(tmp_path / "alone"), epochs=4)
     notes = tmp_path / "notes"
-    ranks = [
-        started(store, tmp_path / "shared", rank, 3, 4, STOKER_TEST_NOTES=notes, LOCAL_WORLD_SIZE=3)
-        for rank in range(3)
-    ]
-    found = [pair for rank in ranks for pair in result(rank)]
+
+    def train(rank: int) -> None:
+        sys.stdout.write(json.dumps(shown(str(store.path), str(tmp_path / "shared"), rank, 3, 4)))
+
+    ranks = [Forked(partial(train, rank), STOKER_TEST_NOTES=notes, LOCAL_WORLD_SIZE=3) for rank in range(3)]
+    ended = [rank.wait() for rank in ranks]
+    assert [rank.returncode for rank in ended] == [0, 0, 0], [rank.stderr for rank in ended]
+    found = [pair for rank in ended for pair in json.loads(rank.stdout)]
     # the last step of three ranks may show a sample twice
     assert {tuple(pair) for pair in found} == {tuple(pair) for pair in alone}
     made = [line.split() for line in notes.read_text().splitlines()]
@@ -128,7 +103,9 @@ def test_whoever_waits_goes_on_when_the_maker_is_killed(
                 break
         maker.kill()
         maker.communicate()
-    assert len(result(waiting)) == COUNT
+    out, errors = waiting.communicate(timeout=200)
+    assert waiting.returncode == 0, errors
+    assert len(json.loads(out)) == COUNT
     with stoker.ViewCache(store, watched, tmp_path / "views", batch_size=8) as views:
         assert views.generation(0).content_digest == undisturbed[0]
 
@@ -175,27 +152,20 @@ def test_the_process_beside_dies_with_a_killed_training(
     assert not list(path.glob("generation-1-*.stoker/manifest.json"))
 
 
-DECODE = """
-import sys
-import stoker
-from stoker.loader import decoded
-
-store = decoded(stoker.open(sys.argv[1]), sys.argv[2])
-print(store.path.stat().st_ino, store.content_digest)
-"""
-
-
 def test_processes_that_start_together_decode_once(tmp_path: Path) -> None:
     store = stoker.pack(
         Signals(keys(2000)), tmp_path / "a.stoker", workers=0, compression="lz4", shard_bytes=100_000
     )
     cache = tmp_path / "cache"
-    command = [sys.executable, "-c", DECODE, str(store.path), str(cache)]
-    several = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    told = {process.communicate(timeout=100)[0] for process in several}
-    assert [process.returncode for process in several] == [0, 0, 0]
+
+    def decode() -> None:
+        made = decoded(stoker.open(store.path), cache)
+        sys.stdout.write(f"{made.path.stat().st_ino} {made.content_digest}")
+
+    several = [process.wait() for process in [Forked(decode) for _ in range(3)]]
+    assert [process.returncode for process in several] == [0, 0, 0], [each.stderr for each in several]
     (path,) = cache.glob("*.stoker")
-    assert told == {f"{path.stat().st_ino} {store.content_digest}\n"}
+    assert {process.stdout for process in several} == {f"{path.stat().st_ino} {store.content_digest}"}
     assert (path / "pack.log").read_text().count("done in") == 1
 
 
@@ -203,23 +173,20 @@ def test_a_killed_decoder_is_gone_on_with(tmp_path: Path) -> None:
     store = stoker.pack(
         Signals(keys(400)), tmp_path / "a.stoker", workers=0, compression="gzip", shard_bytes=20_000
     )
-    code = (
-        "import os, signal, sys\n"
-        "from stoker.loader import _decoded\n"
-        "pack = _decoded.pack\n"
-        "def small(*args, **options):\n"
-        "    return pack(*args, shard_bytes=20_000, **options)\n"
-        "_decoded.pack = small\n"
-        "make = _decoded.BlockSource.__getitem__\n"
-        "def deadly(self, i):\n"
-        "    if i == 300:\n"
-        "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    return make(self, i)\n"
-        "_decoded.BlockSource.__getitem__ = deadly\n" + DECODE
-    )
     cache = tmp_path / "cache"
-    done = subprocess.run([sys.executable, "-c", code, str(store.path), str(cache)], check=False)
-    assert done.returncode == -signal.SIGKILL
+    make = BlockSource.__getitem__
+
+    def deadly(self: Any, i: int) -> Any:
+        if i == 300:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return make(self, i)
+
+    def decode_and_die() -> None:  # in a process of its own, which alone is changed
+        _decoded.pack = partial(_decoded.pack, shard_bytes=20_000)  # type: ignore[attr-defined]
+        BlockSource.__getitem__ = deadly  # type: ignore[method-assign]
+        decoded(stoker.open(store.path), cache)
+
+    assert forked(decode_and_die).returncode == -signal.SIGKILL
     assert list(cache.glob("*/shards/*.h5"))
     made = decoded(store, cache)
     assert made.content_digest == store.content_digest

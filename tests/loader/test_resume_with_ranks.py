@@ -1,18 +1,14 @@
 """Resuming at every step on one, then two, then three real processes."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import stoker
-from support.resumed_ranks import open_loader
+from support.ranks import run_ranks
+from support.resumed_ranks import open_loader, run
 
-SCRIPT = Path(__file__).parents[1] / "support" / "resumed_ranks.py"
 COUNT = 17
 BATCH_SIZES = {1: 4, 2: 3, 3: 2}  # by number of ranks
 
@@ -33,20 +29,9 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {kind: str(folder / f"{name}.stoker") for kind, name in by_kind.items()}
 
 
-def run_ranks(tmp_path: Path, ranks: int, jobs: list[Job]) -> list[tuple[Seen, Any]]:
+def run_jobs(num_ranks: int, jobs: list[Job]) -> list[tuple[Seen, Any]]:
     """For each job what all ranks together saw, in the epoch's order, and the state they agree on."""
-    jobs_file, out = tmp_path / f"jobs-{ranks}.json", tmp_path / f"out-{ranks}"
-    jobs_file.write_text(json.dumps(jobs))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    done = subprocess.run(
-        [*command, str(SCRIPT), str(jobs_file), str(out)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    by_rank = [json.loads(Path(f"{out}.{rank}").read_text()) for rank in range(ranks)]
+    by_rank = run_ranks(num_ranks, lambda: [run(job) for job in jobs])
     merged = []
     for results in zip(*by_rank, strict=True):
         assert all(result["state"] == results[0]["state"] for result in results)
@@ -55,27 +40,25 @@ def run_ranks(tmp_path: Path, ranks: int, jobs: list[Job]) -> list[tuple[Seen, A
     return merged
 
 
-def test_every_step_can_be_resumed_on_other_numbers_of_processes(
-    paths: dict[str, str], tmp_path: Path
-) -> None:
+def test_every_step_can_be_resumed_on_other_numbers_of_processes(paths: dict[str, str]) -> None:
     def job(kind: str, ranks: int, state: Any, num_steps: int | None) -> Job:
         size = BATCH_SIZES[ranks]
         return {"kind": kind, "path": paths[kind], "batch_size": size, "state": state, "num_steps": num_steps}
 
     whole = {kind: whole_epoch(kind, path) for kind, path in paths.items()}
     first = [(kind, job(kind, 1, None, steps)) for kind in paths for steps in range(5)]
-    by_one = run_ranks(tmp_path, 1, [each for _, each in first])
+    by_one = run_jobs(1, [each for _, each in first])
     second = [
         (kind, seen, job(kind, 2, state, steps))
         for (kind, _), (seen, state) in zip(first, by_one, strict=True)
         for steps in range(4)
     ]
-    by_two = run_ranks(tmp_path, 2, [each for _, _, each in second])
+    by_two = run_jobs(2, [each for _, _, each in second])
     third = [
         (kind, seen + more, job(kind, 3, state, None))
         for (kind, seen, _), (more, state) in zip(second, by_two, strict=True)
     ]
-    by_three = run_ranks(tmp_path, 3, [each for _, _, each in third])
+    by_three = run_jobs(3, [each for _, _, each in third])
     for (kind, seen, _), (more, state) in zip(third, by_three, strict=True):
         assert (seen + more)[:COUNT] == whole[kind]  # behind it, what fills the last step
         assert len(seen + more) < COUNT + 3

@@ -254,7 +254,7 @@ def test_a_forked_child_reads_on_though_the_parent_was_in_the_middle(layout: str
         with sessions.lock, sessions._cache.lock, sessions._handles.lock:  # as another thread may
             child = mp.get_context("fork").Process(target=read)
             child.start()
-        child.join(60)
+        child.join(200)
         assert child.exitcode == 0
         read()
 

@@ -324,7 +324,7 @@ def test_the_process_beside_ends_with_the_script(store: stoker.Store, tmp_path: 
         "assert views._beside.running\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False
     )  # returns only when nobody holds its output any more
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

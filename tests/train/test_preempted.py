@@ -39,7 +39,7 @@ def test_a_signal_ends_the_program_with_a_usable_checkpoint(
         for _ in range(3):
             assert program.stdout.readline() == "step\n"
         program.send_signal(number)
-        out, err = program.communicate(timeout=60)
+        out, err = program.communicate(timeout=200)
     assert program.returncode == code
     assert "not reached" not in out
     assert "Traceback" not in err

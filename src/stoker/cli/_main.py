@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 import stoker
-from stoker.cli import _augment, _demo, _store, _train, _views
+from stoker.cli import _augment, _demo, _doctor, _recipes, _store, _train, _tune, _views
 from stoker.errors import StokerError, TrainingInterruptedError
 
 WRONG_USE = 2
@@ -36,6 +36,9 @@ _store.register(app)
 _views.register(app)
 _augment.register(app)
 _train.register(app)
+_recipes.register(app)
+_doctor.register(app)
+_tune.register(app)
 _demo.register(app)
 
 
@@ -58,11 +61,19 @@ def _options(
 
 def main() -> NoReturn:
     """Run the command and exit."""
-    debug = "--debug" in sys.argv[1:]
-    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    debug, arguments = _take_debug(sys.argv[1:])
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     signal.signal(signal.SIGTERM, _terminate)
     sys.exit(_run(arguments, debug=debug))
+
+
+def _take_debug(arguments: list[str]) -> tuple[bool, list[str]]:
+    """Whether ``--debug`` stands anywhere, and the rest; behind a command that runs a script it is its."""
+    command = next((index for index, word in enumerate(arguments) if not word.startswith("-")), 0)
+    runs_script = any(word in _doctor.RUN_SCRIPTS for word in arguments[command : command + 1])
+    ours = arguments[:command] if runs_script else arguments
+    rest = [argument for argument in ours if argument != "--debug"]
+    return len(rest) < len(ours), rest + arguments[len(ours) :]
 
 
 def _run(arguments: list[str], *, debug: bool) -> int:

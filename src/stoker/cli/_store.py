@@ -79,6 +79,15 @@ def pack(
     force: Annotated[
         bool, typer.Option("--force", help="Pack everything again, whatever the store holds.")
     ] = False,
+    recipe: Annotated[
+        str | None, typer.Option(help="SOURCE is laid out as this recipe's system has it.")
+    ] = None,
+    validate_only: Annotated[
+        bool, typer.Option("--validate-only", help="With --recipe: judge the raw data, pack nothing.")
+    ] = False,
+    show_statistics: Annotated[
+        bool, typer.Option("--stats", help="With --recipe: show the store's statistics too.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Pack raw data into a store; run again, pack only what changed.
@@ -92,10 +101,25 @@ def pack(
       stoker pack 'runs/*/layer*.mat' runs.stoker --compression lz4 --on-error skip
 
       stoker pack --config pack.yaml --set compression=zstd
+
+      stoker pack --recipe heart-sounds circor/ circor.stoker --stats
     """
-    from stoker.cli import _render
+    from stoker.cli import _recipes, _render
     from stoker.store._settings import pack_by_settings
 
+    if recipe is not None:
+        _recipes.pack(
+            recipe,
+            source,
+            out,
+            config=config,
+            overrides=set_ or [],
+            force=force,
+            workers=num_workers,
+            validate_only=validate_only,
+            show_statistics=show_statistics,
+            as_json=as_json,
+        )
     flags = {
         "source": source,
         "out": None if out is None else str(out),

@@ -1,7 +1,6 @@
 """``stoker train``: a run out of a configuration, a profile and ``--set``."""
 
 import json
-import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,11 +20,28 @@ def register(app: typer.Typer) -> None:
 
 
 def train(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The run's settings, as YAML or JSON.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONFIG|RECIPE", help="The run's settings, as YAML or JSON, or a recipe's name."
+        ),
+    ],
+    stage: Annotated[str | None, typer.Option(help="A recipe's stage; see `stoker recipes`.")] = None,
+    task: Annotated[str | None, typer.Option(help="A recipe's task.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="A recipe's raw files, or their store; without it, synthetic data."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where a recipe's stores and checkpoints go.")] = None,
+    pretrained: Annotated[
+        Path | None, typer.Option(metavar="CHECKPOINT", help="A recipe's weights to start from.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A recipe's own settings, as YAML or JSON.")] = None,
     profile: Annotated[
         str,
         typer.Option(
-            help="default, low_memory, high_performance, quick_demo or auto: what CONFIG leaves open."
+            help="What CONFIG leaves open: default, low_memory, high_performance, quick_demo, auto, or a "
+            ".yaml file, such as `stoker tune` writes."
         ),
     ] = "default",
     set_: Annotated[
@@ -52,10 +68,22 @@ def train(
       stoker train run.yaml --profile auto --dry-run
 
       torchrun --nproc-per-node=2 -m stoker train run.yaml --resume auto
-    """
-    from stoker.config import resolve_training
 
-    resolved = resolve_training(config, profile=profile, overrides=set_ or [], find_facts=_find_facts)
+      stoker train heart-sounds --stage supervised --task folders --data recordings/
+    """
+    from stoker.cli import _recipes
+    from stoker.config import resolve_training
+    from stoker.errors import UsageError
+
+    if _recipes.is_recipe(what):
+        flags = {"task": task, "data": data, "out": out, "pretrained": pretrained, "resume": resume}
+        choice = {"config": config, "overrides": set_ or [], "flags": flags}
+        _recipes.train(what, stage, choice, profile=profile, dry_run=dry_run, as_json=as_json)
+        return
+    for name, value in {"--stage": stage, "--task": task, "--data": data, "--out": out}.items():
+        if value is not None:
+            raise UsageError(f"{name} goes with a recipe, and {what!r} is none; see `stoker recipes`")
+    resolved = resolve_training(what, profile=profile, overrides=set_ or [], find_facts=_find_facts)
     if dry_run:
         if as_json:
             typer.echo(json.dumps(_resolved_data(resolved)))
@@ -65,11 +93,11 @@ def train(
         return
     from stoker.train._assembly import assembled
 
-    if _is_first():
+    if is_first_rank():
         _tell_decisions(resolved, err=True)
     with assembled(resolved.settings, progress=not as_json) as run:
         result = run.fit(resume=resume)
-    if _is_first():
+    if is_first_rank():
         folder = resolved.settings.checkpoint_dir
         typer.echo(json.dumps(_result_data(result, folder)) if as_json else _summary(result, folder))
 
@@ -80,7 +108,7 @@ def _find_facts(settings: Any) -> Any:
     return find_facts(settings)
 
 
-def _is_first() -> bool:
+def is_first_rank() -> bool:
     """Whether this process is the one that speaks, of those that torchrun started."""
     return os.environ.get("RANK", "0") == "0"
 
@@ -111,20 +139,16 @@ def _resolved_data(resolved: "Resolved") -> dict[str, Any]:
     }
 
 
-def _result_data(result: "FitResult", folder: Path) -> dict[str, Any]:
-    return {
+def _result_data(result: "FitResult", folder: Path) -> Any:
+    from stoker.train._summary import without_nan
+
+    data = {
         "schema_version": 1,
         "checkpoint_dir": str(folder),
-        "best": {name: _number(value) for name, value in result.best.items()},
+        "best": result.best,
         "best_epoch": result.best_epoch,
         "epochs": result.num_epochs,
         "stopped_early": result.stopped_early,
-        "history": [{name: _number(value) for name, value in row.items()} for row in result.history],
+        "history": result.history,
     }
-
-
-def _number(value: Any) -> Any:
-    """JSON has no NaN: a value that is undefined, such as the F1 of a class that is not there, is null."""
-    if isinstance(value, list):
-        return [_number(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return without_nan(data)  # a value may be undefined, such as the F1 of a class that is not there

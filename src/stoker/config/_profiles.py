@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _PROFILES = ("default", "low_memory", "high_performance", "quick_demo", "auto")
 _FOLDER = Path(__file__).parent / "profiles"
+_SUFFIXES = (".yaml", ".yml", ".json")  # of a profile that is a user's file
 
 Layer = dict[Any, object]
 
@@ -50,7 +51,7 @@ def profile_path(name: str) -> Path:
     if name not in _PROFILES:
         near = get_close_matches(name.replace("-", "_"), _PROFILES, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(_PROFILES)}"
-        raise UsageError(f"a profile must be a known one, got {name!r}; {hint}")
+        raise UsageError(f"a profile must be a known one or a .yaml file, got {name!r}; {hint}")
     return _FOLDER / f"{name}.yaml"
 
 
@@ -65,7 +66,8 @@ def resolve_training(
 
     Args:
         path: the run's .yaml or .json file.
-        profile: where the file and overrides say nothing.
+        profile: where the file and overrides say nothing: a known one, or a .yaml or .json file of one's
+            own, whose values stand over the profile "default".
         overrides: such as ``optimizer.lr=3e-4``.
         find_facts: called for the profile "auto" with the settings that are known without it.
 
@@ -75,18 +77,21 @@ def resolve_training(
     from stoker.config import _files, _overrides
 
     file = Path(path)
-    base, own = _files.read(profile_path(profile)), _files.read(file)
+    layers, own = _layers(profile), _files.read(file)
+    base, decisions = layers[0].data, list[Decision]()
     settings = validated(TrainSettings, merged(base, own), overrides, origin=str(file))
-    decisions: list[Decision] = []
+    for layer in layers[1:]:
+        base = merged(base, layer.data)
+        settings = validated(TrainSettings, merged(base, own), overrides, origin=layer.name)
     if profile == "auto":
         if find_facts is None:
             raise UsageError("the profile 'auto' needs facts about the machine; pass find_facts")
         decisions = decide(find_facts(settings))
-        base = merged(base, as_data(decisions))
-        settings = validated(TrainSettings, merged(base, own), overrides, origin=str(file))
+        layers = [_Named(profile, merged(base, as_data(decisions)))]
+        settings = validated(TrainSettings, merged(layers[0].data, own), overrides, origin=str(file))
     parsed = [_overrides.parse(text) for text in overrides]
     dumped = settings.model_dump(mode="json")
-    origins = {".".join(place): _origin(place, parsed, own, base, profile) for place in _leaves(dumped, ())}
+    origins = {".".join(place): _origin(place, parsed, own, layers) for place in _leaves(dumped, ())}
     kept = tuple(each for each in decisions if origins.get(".".join(each.path)) == f"profile {profile}")
     return Resolved(settings, origins, kept)
 
@@ -119,6 +124,23 @@ def merged(base: Mapping[Any, object], over: Mapping[Any, object]) -> Layer:
         both = isinstance(mine, Mapping) and isinstance(value, Mapping)
         result[key] = merged(mine, value) if both else value  # type: ignore[arg-type]
     return result
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A layer, and whose it is."""
+
+    name: str
+    data: Layer
+
+
+def _layers(profile: str) -> list[_Named]:
+    """What a profile is made of, the weakest first."""
+    from stoker.config import _files
+
+    if not profile.endswith(_SUFFIXES):
+        return [_Named(profile, _files.read(profile_path(profile)))]
+    return [*_layers("default"), _Named(profile, _files.read(Path(profile)))]
 
 
 def _lines(
@@ -155,15 +177,15 @@ def _origin(
     place: tuple[str, ...],
     overrides: "Sequence[Override]",
     own: Layer,
-    base: Layer,
-    profile: str,
+    layers: "Sequence[_Named]",
 ) -> str:
     for override in overrides:
         if place[: len(override.path)] == override.path or override.path[: len(place)] == place:
             return "--set"
     if _holds(own, place):
         return "file"
-    return f"profile {profile}" if _holds(base, place) else "default"
+    names = [layer.name for layer in layers if _holds(layer.data, place)]
+    return f"profile {names[-1]}" if names else "default"
 
 
 def _holds(data: object, place: tuple[str, ...]) -> bool:

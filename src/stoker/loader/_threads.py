@@ -38,11 +38,13 @@ class ThreadFeed:
         self._reader = reader
         self._ragged: Ragged = ragged
         # at memory speed the consumer reads as well, whenever it would have to wait
-        self._num_threads = max(1, num_threads - 1) if reader.at_memory_speed else num_threads
+        self.consumer_reads = reader.at_memory_speed
+        self._num_threads = max(1, num_threads - 1) if self.consumer_reads else num_threads
         batch_bytes = batch_size * _sample_bytes(reader)
-        self._steps_per_block = max(1, min(_BLOCK_BYTES // batch_bytes, _MAX_STEPS_PER_BLOCK))
-        self._num_ahead = _blocks_ahead(batch_bytes * self._steps_per_block, num_threads, memory_bytes)
-        rows = batch_size * self._steps_per_block
+        self.steps_per_block = max(1, min(_BLOCK_BYTES // batch_bytes, _MAX_STEPS_PER_BLOCK))
+        self.block_bytes = batch_bytes * self.steps_per_block
+        self._num_ahead = _blocks_ahead(self.block_bytes, num_threads, memory_bytes)
+        rows = batch_size * self.steps_per_block
         # not a method of ours: a cycle would keep a forgotten loader's threads until a collection
         self._allocate = functools.partial(_allocate, transfer, reader.fixed, rows)
         self._slots = Slots(self._allocate)
@@ -75,7 +77,7 @@ class ThreadFeed:
             course,
             self._slots,
             pool,
-            steps_per_block=self._steps_per_block,
+            steps_per_block=self.steps_per_block,
             num_ahead=self._num_ahead,
             skip_bad=skip_bad,
         )

@@ -52,7 +52,7 @@ def assembled(settings: TrainSettings, *, progress: bool = True) -> Iterator[Run
     with ExitStack() as stack:
         device = stack.enter_context(process_group(settings.device))
         parts = stack.enter_context(opened_parts(settings.data))
-        augment = _augment(settings)
+        augment = make_augment(settings)
         torch.manual_seed(settings.seed)  # the model's first weights; the trainer seeds what follows
         trainer = stack.enter_context(
             Trainer(
@@ -82,21 +82,34 @@ def assembled(settings: TrainSettings, *, progress: bool = True) -> Iterator[Run
             )
         )
 
-        train_loader = functools.partial(
-            _loader,
-            settings,
-            parts["train"],
-            device,
-            shuffle=settings.data.loader.shuffle,
-            drop_last=settings.data.loader.drop_last,
-            augment=augment,
-        )
+        train_loader = functools.partial(training_loader, settings, parts["train"], device, augment=augment)
         size = settings.batch_size
         if size == "auto":
             size = trainer.find_batch_size(train_loader)
         train = stack.enter_context(train_loader(size))
         val = stack.enter_context(_loader(settings, parts["val"], device, size)) if "val" in parts else None
         yield Run(settings, trainer, train, val)
+
+
+def training_loader(
+    settings: TrainSettings,
+    part: Part,
+    device: torch.device,
+    batch_size: int,
+    *,
+    augment: Pipeline | None,
+) -> Loader:
+    """The loader of the training data."""
+    options = settings.data.loader
+    return _loader(
+        settings,
+        part,
+        device,
+        batch_size,
+        shuffle=options.shuffle,
+        drop_last=options.drop_last,
+        augment=augment,
+    )
 
 
 def find_facts(settings: TrainSettings) -> Facts:
@@ -147,7 +160,7 @@ def _loader(
     )
 
 
-def _augment(settings: TrainSettings) -> Pipeline | None:
+def make_augment(settings: TrainSettings) -> Pipeline | None:
     """The pipeline, with the run's seed where it has none of its own."""
     given = settings.augment
     if given is None:

@@ -1,0 +1,151 @@
+"""What does being watched cost a training loop? Stoker's doctor, torch.profiler and py-spy side by side.
+
+    python benchmarks/doctor_overhead.py [--quick]
+
+One loop runs in one process, in turns bare and under each of the watchers, so that a noisy minute hits
+them all. A figure is the median step of a turn, its first steps left out; a row "added" is the median
+over turns of a watcher's figure minus that of the bare turn beside it. A step of 50 ms sleeps for most
+of it, as one that waits for an accelerator does. py-spy samples the process tree from outside at 100 Hz.
+"""
+
+import argparse
+import contextlib
+import gc
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import stoker.doctor
+from measuring import Report, say
+
+_UNTIMED = 12  # steps at the start of a turn: workers start, the doctor looks for the model
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few turns, to try the benchmark")
+    quick = parser.parse_args().quick
+    torch.set_num_threads(1)
+    report = Report("doctor_overhead", ("torch", "py-spy"))
+    for model_name, model in (("small model", small()), ("model of 200 layers", large())):
+        for num_workers in (0,) if quick else (0, 2, 4):
+            loop = Loop(model, step_s=0.0, num_workers=num_workers)
+            compare(report, f"{model_name}, {num_workers} workers", loop, 3 if quick else 9, num_steps=150)
+    for num_workers in (0,) if quick else (0, 4):
+        loop = Loop(small(), step_s=0.05, num_workers=num_workers)
+        compare(report, f"steps of 50 ms, {num_workers} workers", loop, 2 if quick else 7, num_steps=60)
+    report.write()
+
+
+def small() -> nn.Module:
+    """Two layers: a step of well below a millisecond."""
+    return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def large() -> nn.Module:
+    """Many small modules: what a watcher that hooks every module pays for most."""
+    layers = [layer for _ in range(100) for layer in (nn.Linear(64, 64), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Linear(64, 10))
+
+
+class Loop:
+    """A plain training loop."""
+
+    def __init__(self, model: nn.Module, *, step_s: float, num_workers: int) -> None:
+        self.step_s = step_s
+        self._model, self._optimizer = model, torch.optim.SGD(model.parameters(), lr=1e-3)
+        data = TensorDataset(torch.randn(4096, 64), torch.randint(0, 10, (4096,)))
+        self._loader = DataLoader(
+            data, batch_size=16, shuffle=True, num_workers=num_workers, persistent_workers=num_workers > 0
+        )
+
+    def run(self, num_steps: int) -> float:
+        """Seconds of the median step, the first ones left out."""
+        times: list[float] = []
+        while len(times) < num_steps + _UNTIMED:
+            for x, y in self._loader:
+                loss = nn.functional.cross_entropy(self._model(x), y)
+                time.sleep(self.step_s)
+                self._optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                self._optimizer.step()
+                times.append(time.perf_counter())
+        steps = [b - a for a, b in zip(times[_UNTIMED:], times[_UNTIMED + 1 :], strict=False)]
+        return statistics.median(steps)
+
+
+@contextlib.contextmanager
+def torch_profiler() -> Iterator[None]:
+    """As its documentation shows it, recording every step; no stacks, no shapes."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        yield
+
+
+@contextlib.contextmanager
+def py_spy(command: str) -> Iterator[None]:
+    """Attached from outside while the loop runs."""
+    folder = Path(tempfile.mkdtemp(prefix="stoker-py-spy-"))
+    options = ["--pid", str(os.getpid()), "--rate", "100", "--subprocesses", "--nonblocking"]
+    target = ["--output", str(folder / "profile.svg"), "--duration", "600"]
+    process = subprocess.Popen(
+        [command, "record", *options, *target], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.communicate()
+        shutil.rmtree(folder)
+
+
+def watchers() -> dict[str, Callable[[], AbstractContextManager[object]]]:
+    """Whoever is compared, and can run here."""
+    found: dict[str, Callable[[], AbstractContextManager[object]]] = {
+        "stoker doctor": stoker.doctor.watch,
+        "torch.profiler": torch_profiler,
+    }
+    spy = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
+    if spy is not None:
+        found["py-spy, 100 Hz"] = lambda: py_spy(spy)
+    return found
+
+
+def compare(report: Report, workload: str, loop: Loop, turns: int, *, num_steps: int) -> None:
+    """Take turns; add a row a watcher."""
+    say(workload)
+    others = watchers()
+    if "py-spy, 100 Hz" not in others:
+        report.add_missing(workload, "py-spy, 100 Hz")
+    loop.run(num_steps)
+    bare: list[float] = []
+    added: dict[str, list[float]] = {name: [] for name in others}
+    for _ in range(turns):
+        for name, watcher in others.items():
+            before = loop.run(num_steps)
+            with watcher():
+                watched = loop.run(num_steps)
+            bare.append(before)
+            added[name].append(watched - before)
+            gc.collect()
+    step_s = report.add(workload, "bare step", [1e3 * each for each in bare], "ms") / 1e3
+    for name, each in added.items():
+        budget = " (budget 50)" if name == "stoker doctor" else ""
+        report.add(workload, f"{name}, added{budget}", [1e6 * seconds for seconds in each], "µs a step")
+        budget = " (budget 1)" if name == "stoker doctor" and loop.step_s else ""
+        report.add(workload, f"{name}, added{budget}", [100 * seconds / step_s for seconds in each], "%")
+
+
+if __name__ == "__main__":
+    main()

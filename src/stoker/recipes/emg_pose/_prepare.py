@@ -1,0 +1,150 @@
+"""Packing: sessions become samples of a store, the EMG [16, T] and the angles [20, T] in float32."""
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import xxhash
+
+import stoker
+from stoker.config import usable_cores
+from stoker.errors import BadSampleError, SourceError
+from stoker.recipes._recipe import Prepared
+from stoker.recipes.emg_pose._data import FACTS, describe
+from stoker.recipes.emg_pose._layout import DATASET, GROUP, NUM_CHANNELS, NUM_JOINTS, Session, read_sessions
+from stoker.recipes.emg_pose._settings import EmgSettings
+
+
+class SessionSource:
+    """A sample a session."""
+
+    def __init__(self, sessions: Sequence[Session]) -> None:
+        self.channel_axis = {"emg": 0, "joint_angles": 0}
+        self._sessions = sessions
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def key(self, i: int) -> str:
+        """The file's name without suffix."""
+        return self._sessions[i].path.stem
+
+    def fingerprint(self, i: int) -> bytes:
+        """Changes with the file and with what the table says of it."""
+        session = self._sessions[i]
+        state = session.path.stat()
+        facts = (state.st_size, state.st_mtime_ns, *(getattr(session, name) for name in FACTS))
+        return xxhash.xxh3_128_digest(json.dumps(facts).encode())
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        session = self._sessions[i]
+        facts = {name: getattr(session, name) for name in FACTS}
+        return {**read_session(session.path), **facts}
+
+
+def prepare(
+    data: Path,
+    store: Path,
+    settings: EmgSettings,
+    *,
+    force: bool = False,
+    workers: int | None = None,
+    validate_only: bool = False,
+) -> Prepared:
+    """Pack the sessions of a folder; those that cannot be used are left out and listed.
+
+    Raises:
+        SourceError: none can be used.
+    """
+    sessions, problems = read_sessions(data)
+    if validate_only:
+        found, bad = _look_at_all(sessions, workers)
+    else:
+        packed = stoker.pack(
+            SessionSource(sessions),
+            store,
+            on_error="skip",
+            force=force,
+            workers=workers,
+            progress=settings.progress,
+        )
+        found = {
+            packed.key(i): (int(steps), int(failed))
+            for i, (steps, failed) in enumerate(
+                zip(packed.column("num_steps"), packed.column("num_failed"), strict=True)
+            )
+        }
+        bad = _reasons([each for each in sessions if each.path.stem not in found])
+    used = [each for each in sessions if each.path.stem in found]
+    num_steps = sum(steps for steps, _ in found.values())
+    num_failed = sum(failed for _, failed in found.values())
+    share = round(num_failed / max(1, num_steps), 4)
+    counts = describe(used, num_steps) | {"share of steps without a pose": share}
+    if not used:
+        raise SourceError(f"none of the {len(sessions)} sessions in {data} can be used; {bad[0]}")
+    return Prepared(store, len(used), counts, (*problems, *bad))
+
+
+def read_session(path: Path) -> dict[str, Any]:
+    """The arrays of one session, and how many steps it has, and has without a pose.
+
+    Raises:
+        BadSampleError: it is not as the layout says, or has values that are no numbers.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            table = file[GROUP][DATASET]
+            columns = {
+                "emg": (table.dtype["emg"].shape, NUM_CHANNELS),
+                "joint_angles": (table.dtype["joint_angles"].shape, NUM_JOINTS),
+            }
+            for name, (shape, size) in columns.items():
+                if shape != (size,):
+                    raise BadSampleError(path.stem, f"{name} must have {size} values a step, got {shape}")
+            rows = table[:]
+    except (OSError, KeyError) as error:
+        raise BadSampleError(path.stem, f"no session in the emg2pose layout: {error}") from error
+    emg, angles = (np.ascontiguousarray(rows[name].T, np.float32) for name in columns)
+    for name, array in (("emg", emg), ("joint_angles", angles)):
+        num_bad = int((~np.isfinite(array)).any(0).sum())
+        if num_bad:
+            why = f"{name} is no number at {num_bad} of {array.shape[1]} steps"
+            raise BadSampleError(path.stem, why)
+    failed = int((angles == 0).all(0).sum())
+    return {"emg": emg, "joint_angles": angles, "num_steps": len(rows), "num_failed": failed}
+
+
+def _look_at_all(
+    sessions: Sequence[Session], workers: int | None
+) -> tuple[Mapping[str, tuple[int, int]], list[str]]:
+    """Steps, and steps without a pose, of each session that can be used; and what is wrong with others."""
+    num_workers = min(usable_cores() if workers is None else workers, len(sessions))
+    paths = [each.path for each in sessions]
+    if num_workers > 1:
+        with ProcessPoolExecutor(num_workers) as pool:
+            answers = list(pool.map(_look, paths))
+    else:
+        answers = [_look(path) for path in paths]
+    found = {path.stem: each for path, each in zip(paths, answers, strict=True) if not isinstance(each, str)}
+    return found, [each for each in answers if isinstance(each, str)]
+
+
+def _look(path: Path) -> tuple[int, int] | str:
+    try:
+        session = read_session(path)
+    except BadSampleError as error:
+        return str(error)
+    return session["num_steps"], session["num_failed"]
+
+
+def _reasons(sessions: Sequence[Session]) -> list[str]:
+    """Why these could not be packed."""
+    return [
+        each if isinstance(each, str) else f"{session.path.name} was not packed"
+        for session in sessions
+        for each in [_look(session.path)]
+    ]
