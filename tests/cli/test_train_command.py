@@ -299,4 +299,4 @@ def test_a_missing_file_and_an_unknown_profile_are_wrong_use(folder: Path, call:
     assert "Traceback" not in done.stderr
     code, _, err = call("run.yaml", "--profile", "fast")
     assert code == 2
-    assert "a profile must be a known one, got 'fast'; there are default, low_memory" in err
+    assert "a profile must be a known one or a .yaml file, got 'fast'; there are default, low_memory" in err

@@ -68,7 +68,10 @@ def examine(
             session.try_samples()
 
     with session:
-        ending = run_script(target, module=module, after=after)
+        try:
+            ending = run_script(target, module=module, after=after)
+        finally:
+            session.loop.end_workers()
     fill(record, session)
     _note_ending(record, ending, root=session.user_root)
     ending.exception = None  # its frames hold the script's loaders

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Protocol
+from weakref import WeakSet
 
 import torch
 from torch.utils.data import DataLoader
@@ -83,6 +84,7 @@ class LoopProbe:
         self._settings = settings
         self._user_root = user_root
         self._held: dict[int, Any] = {}  # iterators of trained loaders, kept through a replay
+        self._iterators: WeakSet[Any] = WeakSet()
 
     def install(self, swaps: Swaps) -> None:
         """Replace `DataLoader.__init__`, `__iter__` and the iterators' `__next__` until `swaps` closes."""
@@ -96,6 +98,15 @@ class LoopProbe:
         self.training = None
         self._held.clear()
         self.kept.clear()
+
+    def end_workers(self) -> None:
+        """End the workers of a script that is over.
+
+        Its variables and functions form a cycle. When that is collected, the queues go first and with them
+        the only way to tell workers to end: torch then waits five seconds for each.
+        """
+        for iterator in list(self._iterators):
+            getattr(iterator, "_shutdown_workers", _nothing)()
 
     def saw_backward(self) -> None:
         """The batches since the last backward pass were trained on."""
@@ -175,6 +186,7 @@ class LoopProbe:
             has_length = iterator._dataset_kind == _MAP  # noqa: SLF001
             epoch = Epoch(seen, kept, seen.settings["num_batches"] if has_length else None)
             iterator._stoker_epoch = epoch  # noqa: SLF001
+            self._iterators.add(iterator)
             if get_ident() == tape.thread:
                 tape.spans.append(
                     ("epoch", begin, tape.now(), seen.number, epoch.number, -1, False, False, True, None, cpu)
@@ -296,3 +308,7 @@ class _Arrival:
         later = len(tasks) - iterator._tasks_outstanding  # noqa: SLF001
         is_ready = self._was_due_there or (self._was_waiting and later <= self._stored)
         return number, is_ready, not is_ready and (self._stored > 0 or later > self._stored)
+
+
+def _nothing() -> None:
+    """An iterator without workers has none to end."""

@@ -7,6 +7,7 @@ _blocks.py       threads reading ahead        _collate.py samples of unequal siz
 _device.py       copies to the device         _loader.py  all of it together
 _cache.py        a slow Dataset, computed once (over _cache_*.py)
 _decoded.py      a compressed store, decoded  _views.py   augmented views made ahead
+_tune.py         settings by a few trials     _tune_model.py what leads them (pure)
 _windows.py      windows over long sessions (over _*session*.py, _*tracks.py, _window_*.py)
 """
 

@@ -11,6 +11,7 @@ _checkpoint.py  one file, whole or absent      _checkpoint_folder.py  last, prev
 _resume.py      everything that goes into it   _feed.py       any loader, from any step
 _distributed.py ranks and what they agree on   _signals.py    SIGTERM and Ctrl-C between two steps
 _memory.py      what fits (with _trial.py)     _timing.py     where the time goes
+_tunable.py     a run's step and loader, to be timed
 _logs.py, _progress.py, _summary.py            where it is written and shown
 """
 
