@@ -178,6 +178,12 @@ def test_a_store_is_tuned_by_a_few_trials(
         assert sum(len(batch["y"]) for batch in loader) == len(store)
 
 
+def test_data_of_no_whole_step_are_refused(tmp_path: Path) -> None:
+    few = stoker.pack([{"x": np.zeros(4, np.float32)}] * 5, tmp_path / "few.stoker", workers=0)
+    with pytest.raises(UsageError, match="there is no step to time: 5 samples"):
+        tune(lambda choice: stoker.Loader(few, 8, drop_last=True, **choice.options()), lambda _: None)
+
+
 def test_a_dataset_is_not_for_tuning() -> None:
     with pytest.raises(UsageError, match="stoker doctor"):
         tune(lambda _: stoker.Loader(Signals(), 32, num_workers=0), lambda _: None)

@@ -14,7 +14,7 @@ from stoker.cli._store import Json
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
-    from stoker.loader._tune import MakeLoader, Trial, Tuned
+    from stoker.loader._tune import Choice, MakeLoader, Trial, Tuned
 
 _CONFIGS = (".yaml", ".yml", ".json")
 _DEFAULT_BATCH_SIZE = 64
@@ -126,14 +126,17 @@ def _opened_config(path: Path, overrides: list[str], step_ms: float | None) -> I
         if resolved.origins[f"data.loader.{name}"] in {"file", "--set"}
     ]
     notes = tuple(f"{path} sets data.loader.{name} itself, which wins over the profile" for name in own)
-    is_drawn = loader.balance is not None or loader.weights is not None
+    is_shuffled = loader.shuffle is True and loader.balance is None and loader.weights is None
+
+    def options(choice: "Choice") -> dict[str, Any]:
+        found = choice.options()
+        return found if is_shuffled else {name: found[name] for name in found if name != "shuffle"}
+
     with tunable(resolved.settings) as run:
         yield _Target(
-            lambda choice: run.make_loader(
-                {**choice.options(), "shuffle": choice.shuffle if loader.shuffle else False}
-            ),
+            lambda choice: run.make_loader(options(choice)),
             run.step if step_ms is None else _sleeping(step_ms),
-            is_shuffled=loader.shuffle is True and not is_drawn,
+            is_shuffled=is_shuffled,
             notes=notes,
         )
 

@@ -85,7 +85,7 @@ class Tuned:
     """The settings that were found, why, and what they were measured to bring."""
 
     best: Trial
-    default: Trial  # the loader's defaults
+    default: Trial  # the loader's own number of workers and memory
     trials: tuple[Trial, ...]  # in order
     costs: Costs  # the step alone, and reading alone as the best does it
     reasons: dict[str, str]  # by setting
@@ -130,7 +130,7 @@ def tune(make_loader: MakeLoader, step: Step, *, shuffle: bool = True, trial_s: 
     facts = bench.facts()
     base = Choice(preload=facts.is_store and facts.fits and not facts.is_compressed, shuffle=shuffle)
     bench.step_alone(base)
-    default = bench.run(Choice(shuffle=shuffle), predicted_s=None)
+    default = bench.run(base, predicted_s=None)
     tried = [_explored(bench, base, facts)]
     if tried[0].is_starved and facts.is_compressed and _decoding_s(tried[0], facts) < _LONGEST_DECODING_S:
         tried.append(_explored(bench, replace(base, cache="auto", preload=facts.fits), facts))
@@ -235,6 +235,8 @@ class _Bench:
         """About the data; nothing is read."""
         with closing(self._make_loader(Choice())) as loader:
             _feed_of(loader)
+            if not len(loader):
+                raise UsageError(f"there is no step to time: {len(loader.data)} samples, drop_last is set")
             data = loader.data
             store = data.store if isinstance(data, StoreReader) else None
             return DataFacts(
@@ -344,8 +346,6 @@ def _unevenness(intervals: list[float], steps_per_block: int) -> float:
 
 def _reasons(found: _Explored, facts: DataFacts, default: Trial) -> dict[str, str]:
     best, costs = found.best, found.costs
-    if best is default:
-        return dict.fromkeys(("num_workers", "memory_bytes"), "the defaults, measured faster than others")
     reading = _ms(costs.serial_s + costs.shared_s)
     reasons = {
         "num_workers": f"a batch takes {reading} to read by one thread, the step {_ms(costs.step_s)}; "
@@ -353,6 +353,8 @@ def _reasons(found: _Explored, facts: DataFacts, default: Trial) -> dict[str, st
         "memory_bytes": f"{(best.choice.memory_bytes or 0) // costs.block_bytes} blocks of "
         f"{_size(costs.block_bytes)}: more would not shorten a step of {_ms(best.step_s)}",
     }
+    if best is default:
+        reasons = dict.fromkeys(reasons, "the default, measured faster than what the model chose")
     memory = _size(facts.memory_bytes)
     if not facts.is_store:
         reasons["preload"] = "windows are read where they lie"
