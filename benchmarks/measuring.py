@@ -19,6 +19,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from pictures import draw_ratios
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -55,7 +57,7 @@ class Report:
         self.rows.append(Row(workload, system, 0.0, "missing", 0, 0.0, 0.0))
 
     def write(self) -> None:
-        """Print the table and write ``results/NAME.json`` and ``results/NAME.md``."""
+        """Print the table and write ``results/NAME.json``, ``results/NAME.md`` and, of ratios, a picture."""
         RESULTS.mkdir(exist_ok=True)
         data = {
             "schema_version": 1,
@@ -67,6 +69,8 @@ class Report:
         }
         (RESULTS / f"{self.name}.json").write_text(json.dumps(data, indent=1) + "\n")
         (RESULTS / f"{self.name}.md").write_text(self._markdown(data))
+        title = f"{self.name.replace('_', ' ')}: ratios and ranges; a tick is a budget, red means missed"
+        draw_ratios(self.rows, RESULTS / f"{self.name}.png", title=title)
         table = Table("workload", "system", "value", "unit", "low", "high", "runs", box=box.SIMPLE)
         for row in self.rows:
             numbers = (_figure(row.value), row.unit, _figure(row.low), _figure(row.high))

@@ -102,7 +102,7 @@ def recordings(report: Report, folder: Path, *, num_per_class: int, repetitions:
     report.add(workload, "stoker pack / the same + raw write", ratios, "ratio")
     shares = [t * rate / count for t, rate in zip(values["again"], values["stoker"], strict=True)]
     report.add(workload, "unchanged re-run", [1000 * t for t in values["again"]], "ms")
-    report.add(workload, "unchanged re-run / first run (budget 0.02)", shares, "ratio")
+    report.add(workload, "unchanged re-run / first run (budget 0.02)", shares, "share")
 
 
 def verifying(report: Report, folder: Path, *, num_samples: int, repetitions: int) -> None:
@@ -168,8 +168,8 @@ def small_files(report: Report, folder: Path, num_files: int) -> None:
     report.add(workload, "stoker pack, peak memory of all processes", [peak["num_bytes"] / 1e6], "MB")
     report.add(workload, "unchanged re-run", [1000 * t for t in again], "ms")
     report.add(workload, "listing and os.stat of every file alone", [1000 * t for t in stat], "ms")
-    report.add(workload, "unchanged re-run / first run (budget 0.02)", [t / first for t in again], "ratio")
-    report.add(workload, "listing and os.stat alone / first run", [t / first for t in stat], "ratio")
+    report.add(workload, "unchanged re-run / first run (budget 0.02)", [t / first for t in again], "share")
+    report.add(workload, "listing and os.stat alone / first run", [t / first for t in stat], "share")
     shutil.rmtree(data)
     shutil.rmtree(target)
 

@@ -1,6 +1,6 @@
 """How much faster are the complete systems than the pipelines they replace?
 
-    python benchmarks/systems.py [heart_sounds] [emg_pose] [--quick]
+    python benchmarks/systems.py [heart_sounds] [emg_pose] [cardiac_ct] [face_parsing] [printer_tcn] [--quick]
 
 Each section runs a pipeline as its authors describe it, and ours, on the same data, with the same work
 to do, in turns. A row "times as fast as" divides two figures of one repetition.
@@ -13,7 +13,13 @@ import sys
 
 from measuring import Report, misses
 
-SECTIONS = {"heart_sounds": "systems_heart_sounds", "emg_pose": "systems_emg_pose"}
+SECTIONS = {
+    "heart_sounds": "systems_heart_sounds",
+    "emg_pose": "systems_emg_pose",
+    "cardiac_ct": "systems_cardiac_ct",
+    "face_parsing": "systems_face_parsing",
+    "printer_tcn": "systems_printer_tcn",
+}
 
 
 def main() -> None:

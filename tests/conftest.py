@@ -72,16 +72,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 _TIMED = {  # they measure time, and may try again: the machine is not theirs alone
+    "cli/test_demo.py",
     "cli/test_doctor_command.py",
     "doctor/test_corpus.py",
     "doctor/test_fix.py",
     "doctor/test_operators.py",
+    "doctor/test_our_loader.py",
     "doctor/test_replay.py",
     "doctor/test_sampler.py",
     "doctor/test_session.py",
     "doctor/test_trial.py",
     "doctor/test_watch.py",
     "doctor/test_workers.py",
+    "recipes/printer_tcn/test_doctor.py",
 }
 
 

@@ -318,15 +318,6 @@ def test_a_terminal_sees_a_progress_bar(folder: Path) -> None:
     assert b"12/12" in shown
 
 
-def test_the_demo_packs_verifies_and_shows(tmp_path: Path) -> None:
-    done = call("demo", "--out", "demo", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "300 samples, every byte as published" in done.stdout
-    assert "systolic_murmur" in done.stdout
-    again = call("demo", "--out", "demo", cwd=tmp_path)
-    assert again.returncode == 0
-
-
 def test_the_report_of_a_run_is_complete(folder: Path) -> None:
     packed(folder)
     report: dict[str, Any] = json.loads((folder / "a.stoker" / "statistics.json").read_text())

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from doctor.made_records import Pipeline, record_of, seconds_per_step
-from stoker.doctor._advice import keywords
-from stoker.doctor._analysis import diagnose
 from stoker.doctor._diagnosis import Advice
-from stoker.doctor._model import Setting
 from stoker.doctor._record import Moment, Record
+from stoker.doctor.analysis._advice import keywords
+from stoker.doctor.analysis._analysis import diagnose
+from stoker.doctor.analysis._model import Setting
 
 STARVED = {
     "storage": Pipeline(sample_wait_s=0.01, sample_cpu_s=0.0003),

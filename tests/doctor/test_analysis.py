@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from doctor.made_records import Pipeline, record_of
-from stoker.doctor._analysis import diagnose
 from stoker.doctor._check import compare
 from stoker.doctor._diagnosis import Interval
 from stoker.doctor._json import from_json, to_json
@@ -26,6 +25,7 @@ from stoker.doctor._record import (
     Step,
     Trial,
 )
+from stoker.doctor.analysis._analysis import diagnose
 from stoker.errors import UsageError
 
 MACHINE = Machine(2, 4, 8 << 30, "cpu", 2, "3.11", "2.13", "linux")

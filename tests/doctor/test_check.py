@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from doctor.made_records import Pipeline, record_of
-from stoker.doctor._analysis import diagnose
 from stoker.doctor._check import check
 from stoker.doctor._json import to_json
 from stoker.doctor._record import Machine, Record
+from stoker.doctor.analysis._analysis import diagnose
 from stoker.errors import UsageError
 
 MADE = Pipeline(num_workers=0, sample_cpu_s=0.0005, jitter=0.1)

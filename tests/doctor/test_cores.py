@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 
-from stoker.doctor import _cores
+from stoker.doctor.sampling import _cores
 
 
 def made_up(root: Path, files: dict[str, str]) -> Path:

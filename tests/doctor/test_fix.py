@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from doctor.made_records import SCRIPT, Pipeline, record_of, seconds_per_step
-from stoker.doctor._analysis import diagnose
 from stoker.doctor._diagnosis import Advice, Interval
-from stoker.doctor._fix import fix, merged, with_patches
-from stoker.doctor._patch import Edit
 from stoker.doctor._record import Record
+from stoker.doctor.analysis._analysis import diagnose
+from stoker.doctor.mending._fix import fix, merged, with_patches
+from stoker.doctor.mending._patch import Edit
 
 SOURCE = "\n" * 39 + "loader = DataLoader(data)\n"
 

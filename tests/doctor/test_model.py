@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from doctor.made_records import Pipeline, record_of, seconds_per_step
-from stoker.doctor._fit import fit
-from stoker.doctor._forecast import forecast
-from stoker.doctor._model import Model, Setting
-from stoker.doctor._queue import Loop, play
-from stoker.doctor._stages import Timing, time_steps
+from stoker.doctor.analysis._fit import fit
+from stoker.doctor.analysis._forecast import forecast
+from stoker.doctor.analysis._model import Model, Setting
+from stoker.doctor.analysis._queue import Loop, play
+from stoker.doctor.analysis._stages import Timing, time_steps
 
 QUICK = Loop(seconds=0.001, demand=0.0, drag=1.0, receive_s=0.0)
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from stoker.doctor import _operators
-from stoker.doctor._operators import GRADIENTS, OUTSIDE, count_operators
+from stoker.doctor.sampling import _operators
+from stoker.doctor.sampling._operators import GRADIENTS, OUTSIDE, count_operators
 
 
 @dataclass

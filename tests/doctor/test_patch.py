@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from stoker.doctor._patch import Edit, diff, make_patch
-from stoker.doctor._rewrite import POSITIONAL, RefusedError, rewrite_call, with_import, with_statement
+from stoker.doctor.mending._patch import Edit, diff, make_patch
+from stoker.doctor.mending._rewrite import POSITIONAL, RefusedError, rewrite_call, with_import, with_statement
 
 WORKERS = {"num_workers": 4, "persistent_workers": True}
 

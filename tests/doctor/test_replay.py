@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from stoker.doctor._compute import ComputeProbe
-from stoker.doctor._replay import (
+from stoker.doctor.probes._compute import ComputeProbe
+from stoker.doctor.probes._replay import (
     MAX_KEPT,
     DeviceResults,
     KeptBatches,
@@ -21,7 +21,7 @@ from stoker.doctor._replay import (
     rebuilt,
     tensors_of,
 )
-from stoker.doctor._tape import Swaps, Tape
+from stoker.doctor.probes._tape import Swaps, Tape
 
 Pair = namedtuple("Pair", ["x", "y"])  # noqa: PYI024 - what scripts have
 
@@ -79,7 +79,7 @@ def test_no_more_is_kept_than_is_needed() -> None:
 
 
 def test_two_batches_are_kept_however_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker.doctor._replay.MAX_KEPT_BYTES", 10)
+    monkeypatch.setattr("stoker.doctor.probes._replay.MAX_KEPT_BYTES", 10)
     assert len(kept_of(*[torch.zeros(100) for _ in range(5)])) == 2
 
 

@@ -27,6 +27,7 @@ from doctor.example_records import (
 )
 from stoker.doctor._diagnosis import Interval
 from stoker.doctor._record import Pause, Phase, Record, Step
+from stoker.doctor._words import count, duration, percent, size, times, times_range
 from stoker.doctor.report import render_page, write_report
 from stoker.doctor.report._markup import Html, element, join
 from stoker.doctor.report._over_time import (
@@ -38,7 +39,7 @@ from stoker.doctor.report._over_time import (
     over_time,
     stalled,
 )
-from stoker.doctor.report._words import count, duration, percent, place_name, plain, size, times, times_range
+from stoker.doctor.report._words import place_name, plain
 
 
 class Reader(HTMLParser):

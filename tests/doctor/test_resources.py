@@ -9,8 +9,8 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from stoker.doctor import _resources
-from stoker.doctor._resources import MemoryReader, ResourceWatch, Sight
+from stoker.doctor.sampling import _resources
+from stoker.doctor.sampling._resources import MemoryReader, ResourceWatch, Sight
 
 STAT = """\
 cpu  300 0 100 1400 200 0 0 0 0 0

@@ -6,8 +6,8 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from stoker.doctor import _ring
-from stoker.doctor._ring import NUM_FIGURES, NUM_RECORDS, Reader, Writer
+from stoker.doctor.making import _ring
+from stoker.doctor.making._ring import NUM_FIGURES, NUM_RECORDS, Reader, Writer
 
 
 def figures(number: int) -> tuple[int, ...]:

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from stoker.doctor import _frames
 from stoker.doctor._record import Line, Stage
-from stoker.doctor._sampler import StackSampler
+from stoker.doctor.sampling import _frames
+from stoker.doctor.sampling._sampler import StackSampler
 
 ROOT = str(Path(__file__).parent)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stoker.doctor import examine
-from stoker.doctor._script import project_of, root_of
+from stoker.doctor.probes._script import project_of, root_of
 from stoker.errors import UsageError
 
 REPORTS = """
@@ -68,7 +68,7 @@ if __name__ == "__main__":
                         persistent_workers=True)
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for epoch in range(9):
+    for epoch in range(200):
         for x, y in loader:
             nn.functional.cross_entropy(model(x), y).backward()
             optimizer.step()

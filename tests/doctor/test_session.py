@@ -444,7 +444,7 @@ def test_a_crash_in_a_worker_is_told_with_its_place(
     assert (record.ended, record.exit_code) == ("crashed", 1)
     assert record.error is not None
     assert "sample 30 is broken" in record.error
-    assert "doctor/_" not in record.error.split("Original Traceback")[0]
+    assert "stoker/doctor/" not in record.error.split("Original Traceback")[0]
     assert capsys.readouterr().err == record.error
     kinds = {event.kind: event for event in record.events}
     assert set(kinds) == {"worker died", "crash"}

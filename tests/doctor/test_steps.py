@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.doctor._record import Pause, Step
-from stoker.doctor._steps import STAGE_OF, LoopLoader, Span, exclusive, find_steps, in_order, training_epochs
+from stoker.doctor.probes._steps import (
+    STAGE_OF,
+    LoopLoader,
+    Span,
+    exclusive,
+    find_steps,
+    in_order,
+    training_epochs,
+)
 
 TRAIN, VALID = 0, 1
 MS = 1_000_000

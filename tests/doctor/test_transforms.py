@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
-from stoker.doctor._transforms import find_transforms
+from stoker.doctor.making._transforms import find_transforms
 
 
 class Compose:

@@ -1,5 +1,6 @@
 import itertools
 import random
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -11,9 +12,9 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler
 
-from stoker.doctor import _purity, _trial
-from stoker.doctor._purity import Checkpoint, digest
-from stoker.doctor._trial import TrialError, try_samples
+from stoker.doctor.making import _purity, _trial
+from stoker.doctor.making._purity import Checkpoint, digest
+from stoker.doctor.making._trial import TrialError, try_samples
 
 
 class Clock:
@@ -107,6 +108,27 @@ def test_a_sample_can_be_kept_up_to_its_first_random_transform(kind: type[Takes]
     found = trial(Items(clock, Takes, kind, Takes), clock)
     assert found.is_deterministic is False
     assert found.deterministic_s_per_sample == pytest.approx(0.03)
+
+
+def test_functions_that_a_sample_is_made_by_tell_how_far_it_is_the_same() -> None:
+    clock = Clock()
+
+    def read(index: int) -> torch.Tensor:
+        clock.now += 0.03
+        return torch.full((4,), float(index))
+
+    def augment(x: torch.Tensor) -> torch.Tensor:
+        clock.now += 0.01
+        return x + float(np.random.rand())  # noqa: NPY002 - as data sets do
+
+    class Plain(Items):
+        def __getitem__(self, index: int) -> torch.Tensor:
+            return augment(read(index))
+
+    found = trial(Plain(clock), clock)
+    assert found.is_deterministic is False
+    assert found.deterministic_s_per_sample == pytest.approx(0.03)
+    assert sys.getprofile() is None
 
 
 def test_randomness_before_the_first_transform_leaves_nothing_to_tell() -> None:

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 from torch.utils.data._utils import fetch, worker
 
-from stoker.doctor._workers import Board, MadeBatch
+from stoker.doctor.making._workers import Board, MadeBatch
 
 FETCH_S, TRANSFORM_S, COLLATE_S = 0.004, 0.003, 0.005
 

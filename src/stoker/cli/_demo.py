@@ -1,13 +1,24 @@
-"""``stoker demo``: the main job on built-in data."""
+"""``stoker demo``: a typical training script on built-in data, diagnosed, cured, and measured again."""
 
+import re
 import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
-from stoker.errors import UsageError
+from stoker.errors import StokerError, UsageError
+
+_SCRIPTS = Path(__file__).with_name("demo")
+_LOSSES = re.compile(r"first ten steps ([\d.]+), of the last ten ([\d.]+)")
+_WARMUP = 10  # steps that are run but not measured
 
 
 def register(app: typer.Typer) -> None:
@@ -15,42 +26,133 @@ def register(app: typer.Typer) -> None:
     app.command("demo")(demo)
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What one way of training came to."""
+
+    samples_per_s: float
+    waiting: float  # share of a step
+    cores: float
+    peak_bytes: int
+    first_loss: float
+    last_loss: float
+
+    @property
+    def learns(self) -> bool:
+        """True where the loss fell clearly: speed that breaks training is no cure."""
+        return self.last_loss < 0.8 * self.first_loss
+
+
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the data and the store.")] = Path("stoker-demo"),
+    out: Annotated[Path, typer.Option(help="Folder for data, store, scripts and report.")] = Path(
+        "stoker-demo"
+    ),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer recordings and steps: half a minute.")
+    ] = False,
 ) -> None:
-    """Make a small set of synthetic heart sounds, pack it, verify it, show its statistics."""
-    import stoker
+    """Find out why a typical training script starves, feed it, and show what that brings.
+
+    Writes heart sounds as wav files and the scripts, short enough to be read. Without a GPU the steps run
+    on an emulated accelerator: a network that learns, and waits as long as a larger one would compute.
+    """
     from stoker.cli import _render
     from stoker.recipes.heart_sounds import write_recordings
 
     console = _render.console()
-    recordings, target = out / "recordings", out / "recordings.stoker"
     _clear(out)
+    for script in ("network.py", "starving.py", "pack.py", "fed.py"):
+        shutil.copy(_SCRIPTS / script, out)
+    count = write_recordings(out / "recordings", num_per_class=60 if quick else 200)
+    console.print(f"wrote {count} synthetic heart sounds to {out / 'recordings'}", highlight=False)
 
-    count = write_recordings(recordings, num_per_class=100)
-    console.print(f"wrote {count} synthetic heart sounds to {recordings}\n", highlight=False)
+    steps = 80 if quick else 150
+    starving = [str(out / "starving.py"), str(out / "recordings")]
+    fed = [str(out / "fed.py"), str(out / "recordings.stoker")]
+    _run(console, ["stoker", "doctor", "--out", str(out / "report"), *starving])
+    _run(console, ["python", str(out / "pack.py"), str(out / "recordings"), fed[1]])
+    console.print(f"\nMeasuring {steps} steps of each, in a process of its own …", highlight=False)
+    ways = {
+        "starving.py": starving,
+        "with 2 workers": [*starving, "--num-workers", "2"],
+        "fed.py": fed,
+    }
+    found = {name: _measure([*way, "--steps", str(steps)]) for name, way in ways.items()}
+    _compare(console, found, is_emulated=not _has_gpu())
+    _point_on(console, out)
+    raise typer.Exit(0 if all(each.learns for each in found.values()) else 1)
 
-    _say(
-        console,
-        f"stoker pack {recordings} {target} --labels folder --split train=0.8,val=0.2 --stratify y",
+
+def _run(console: Console, command: list[str]) -> None:
+    """Show a command and run it, by this very Python."""
+    console.print(f"\n[bold]$ {' '.join(command)}[/]", highlight=False)
+    console.file.flush()
+    program = [sys.executable, *(["-m", "stoker"] if command[0] == "stoker" else [])]
+    done = subprocess.run([*program, *command[1:]], check=False)  # noqa: S603 - our own interpreter
+    if done.returncode:
+        raise StokerError(f"{' '.join(command)} ended with exit code {done.returncode}")
+
+
+def _measure(target: list[str]) -> Measured:
+    from stoker.cli._measured import Request, measure
+    from stoker.doctor import diagnose
+
+    with tempfile.TemporaryFile("w+") as printed:
+        record = measure(Request(target, False, 1, _WARMUP, full=True), printed=printed)
+        printed.seek(0)
+        losses = _LOSSES.search(printed.read())
+    found = diagnose(record)
+    if losses is None or not found.samples_per_s:
+        raise StokerError(f"{target[0]} did not train: {record.error or found.sentence}")
+    steps = record.in_phase("normal")
+    moments = [m for m in record.moments if steps[0].begin_s <= m.time_s <= steps[-1].end_s] or record.moments
+    return Measured(
+        samples_per_s=found.samples_per_s,
+        waiting=found.starved_fraction or 0.0,
+        cores=statistics.fmean(moment.process_cpu for moment in moments),
+        peak_bytes=max(moment.memory_bytes for moment in moments),
+        first_loss=float(losses[1]),
+        last_loss=float(losses[2]),
     )
-    from stoker.store.sources import FolderSource
 
-    store = stoker.pack(
-        FolderSource(recordings, labels="folder"),
-        target,
-        splits={"train": 0.8, "val": 0.2},
-        stratify="y",
+
+def _compare(console: Console, found: dict[str, Measured], *, is_emulated: bool) -> None:
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    table.add_column("on an EMULATED accelerator" if is_emulated else "on the GPU")
+    for name in found:
+        table.add_column(name, justify="right")
+    ways = list(found.values())
+    table.add_row("samples a second", *(f"{way.samples_per_s:,.0f}" for way in ways))
+    table.add_row("accelerator waits", *(f"{way.waiting:.0%}" for way in ways))
+    table.add_row("cores in use", *(f"{way.cores:.1f}" for way in ways))
+    table.add_row("peak memory", *(f"{way.peak_bytes / 1e6:,.0f} MB" for way in ways))
+    table.add_row("loss", *(f"{way.first_loss:.2f} → {way.last_loss:.2f}" for way in ways))
+    console.print()
+    console.print(table)
+    first, workers, fed = ways
+    console.print(
+        f"\nfed.py trains {fed.samples_per_s / first.samples_per_s:.1f} times as fast as starving.py, "
+        f"{fed.samples_per_s / workers.samples_per_s:.1f} times as fast as with workers on every core.",
+        highlight=False,
     )
-    _render.info(console, store)
+    for name, way in found.items():
+        if not way.learns:
+            console.print(f"[bold red]{name} did not learn: its loss did not fall by a fifth[/]")
 
-    _say(console, f"stoker verify {target}")
-    report = store.verify()
-    _render.verified(console, target, report)
 
-    _say(console, f"stoker stats {target}")
-    _render.stats(console, store)
-    raise typer.Exit(0 if report.ok else 1)
+def _point_on(console: Console, out: Path) -> None:
+    console.print(
+        f"\nreport     {out / 'report' / 'report.html'}\n"
+        f"before     {out / 'starving.py'}\n"
+        f"after      {out / 'pack.py'}, {out / 'fed.py'}\n",
+        highlight=False,
+    )
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _clear(out: Path) -> None:
@@ -61,7 +163,3 @@ def _clear(out: Path) -> None:
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     marker.touch()
-
-
-def _say(console: Console, command: str) -> None:
-    console.print(f"\n[bold]$ {command}[/]", highlight=False)

@@ -22,7 +22,7 @@ from stoker.errors import UsageError
 
 if TYPE_CHECKING:
     from stoker.doctor import Comparison, Diagnosis, Record
-    from stoker.doctor._fix import Fixed
+    from stoker.doctor.mending._fix import Fixed
 
 _SCRIPT_COMES_LAST = {"allow_interspersed_args": False}
 RUN_SCRIPTS = {"doctor", "fix", "check"}  # the commands whose last arguments are not ours
@@ -124,7 +124,7 @@ def fix(
     places = _Places.prepared(out, as_json)
     from stoker.cli import _render
     from stoker.cli._measured import Request, measure
-    from stoker.doctor._fix import fix as fix_by_measuring
+    from stoker.doctor.mending._fix import fix as fix_by_measuring
     from stoker.doctor.report import print_diagnosis, write_report
 
     fixed = fix_by_measuring(
@@ -217,8 +217,8 @@ def _examine(
     """Run the script in this process; what was observed, and what it means."""
     folder = Path.cwd()
     from stoker.doctor import examine
-    from stoker.doctor._analysis import diagnose
-    from stoker.doctor._fix import with_patches
+    from stoker.doctor.analysis._analysis import diagnose
+    from stoker.doctor.mending._fix import with_patches
 
     with _as_without_us(stdout_to_stderr=quiet):
         record = examine(words, module=module is not None, steps=steps, warmup=warmup, full=full)

@@ -11,14 +11,14 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from stoker.errors import WorkerDiedError
 
 if TYPE_CHECKING:
-    from stoker.doctor._overrides import Overrides
-    from stoker.doctor._patch import Edit
     from stoker.doctor._record import Record
+    from stoker.doctor.mending._overrides import Overrides
+    from stoker.doctor.mending._patch import Edit
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,16 @@ class Request:
     steps: int
     warmup: int
     edits: tuple["Edit", ...] = ()
+    full: bool = False  # only watch, and let it finish
 
 
-def measure(request: Request) -> "Record":
-    """Run a script in a fresh process, what it prints going to our standard error; its record."""
+def measure(request: Request, *, printed: IO[str] | None = None) -> "Record":
+    """Run a script in a fresh process; its record. What it prints goes to `printed`, or standard error."""
     with TemporaryDirectory(prefix="stoker-") as folder:
         asked, answered = Path(folder, "request.json"), Path(folder, "record.pickle")
         asked.write_text(json.dumps(asdict(request)))
         command = [sys.executable, "-m", "stoker.cli._measured", str(asked), str(answered)]
-        done = subprocess.run(command, check=False, stdout=sys.stderr)  # noqa: S603 - our own interpreter
+        done = subprocess.run(command, check=False, stdout=printed or sys.stderr)  # noqa: S603 - our own interpreter
         if not answered.exists():
             raise WorkerDiedError(
                 f"the process that ran {request.target[0]} ended with exit code {done.returncode} and left "
@@ -50,7 +51,7 @@ def measure(request: Request) -> "Record":
 
 def _overrides(edits: list[dict[str, Any]]) -> "Overrides":
     import stoker
-    from stoker.doctor._overrides import LoaderOverride, Overrides
+    from stoker.doctor.mending._overrides import LoaderOverride, Overrides
 
     threads = [edit["torch_threads"] for edit in edits if edit["torch_threads"]]
     return Overrides(
@@ -77,6 +78,7 @@ def main(asked: str, answered: str) -> None:
         module=request["is_module"],
         steps=request["steps"],
         warmup=request["warmup"],
+        full=request["full"],
         settings=_overrides(request["edits"]) if request["edits"] else None,
     )
     Path(answered).write_bytes(pickle.dumps(record))

@@ -9,11 +9,11 @@ import numpy as np
 
 from stoker.doctor._diagnosis import Advice, Comparison, Diagnosis, Interval
 from stoker.doctor._json import from_json
-from stoker.doctor._noise import Floats, block_length, clipped_mean, drawn_indices, interval, typical
 from stoker.doctor._record import Record
-from stoker.doctor._sound import sound
-from stoker.doctor._stages import Timing, time_steps
 from stoker.doctor._words import duration, percent
+from stoker.doctor.analysis._noise import Floats, block_length, clipped_mean, drawn_indices, interval, typical
+from stoker.doctor.analysis._sound import sound
+from stoker.doctor.analysis._stages import Timing, time_steps
 from stoker.errors import UsageError
 
 

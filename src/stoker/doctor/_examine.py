@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from stoker.doctor._assemble import fill
-from stoker.doctor._cores import machine
-from stoker.doctor._frames import owner_of
-from stoker.doctor._made_at import place_at
-from stoker.doctor._overrides import Overrides
 from stoker.doctor._record import Event, Place, Record
-from stoker.doctor._script import Ending, root_of, run_script
-from stoker.doctor._session import Session
+from stoker.doctor.mending._overrides import Overrides
+from stoker.doctor.probes._assemble import fill
+from stoker.doctor.probes._made_at import place_at
+from stoker.doctor.probes._script import Ending, root_of, run_script
+from stoker.doctor.probes._session import Session
+from stoker.doctor.sampling._cores import machine
+from stoker.doctor.sampling._frames import owner_of
 from stoker.errors import UsageError
 
 _WORKER_DEATH = re.compile(r"DataLoader worker \(pid.*|Caught \w+ in DataLoader worker process \d+")

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stoker.doctor._assemble import fill
-from stoker.doctor._cores import machine
-from stoker.doctor._made_at import user_frame
-from stoker.doctor._overrides import Overrides
 from stoker.doctor._record import Record
-from stoker.doctor._script import project_of
-from stoker.doctor._session import Session
+from stoker.doctor.mending._overrides import Overrides
+from stoker.doctor.probes._assemble import fill
+from stoker.doctor.probes._made_at import user_frame
+from stoker.doctor.probes._script import project_of
+from stoker.doctor.probes._session import Session
+from stoker.doctor.sampling._cores import machine
 from stoker.errors import UsageError
 
 

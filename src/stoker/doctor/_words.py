@@ -1,34 +1,68 @@
-"""Figures as a person reads them."""
+"""Figures as a person reads them, the same in a sentence, on the page and on a terminal."""
+
+import math
+
+from stoker.doctor._diagnosis import Interval
+
+TO = "\N{EN DASH}"  # between two bounds
+_TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def duration(seconds: float) -> str:
-    """'41 ms', '1.2 s', '850 µs'."""
-    if seconds >= 1:
-        return f"{seconds:.3g} s"
-    if seconds >= 1e-3:
-        return f"{seconds * 1e3:.3g} ms"
-    return f"{seconds * 1e6:.3g} µs"
+    """Seconds with three significant digits and a fitting unit."""
+    size = abs(seconds)
+    if not math.isfinite(seconds):
+        return "unknown"
+    if size >= 99.95:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes} min {rest:02d} s"
+    if size >= 0.9995:
+        return f"{_three_digits(seconds)} s"
+    if size >= 0.9995e-3:
+        return f"{_three_digits(seconds * 1e3)} ms"
+    return "0 ms" if size < 5e-10 else f"{_three_digits(seconds * 1e6)} µs"
 
 
 def percent(share: float) -> str:
-    """'41 %'."""
-    return f"{share * 100:.0f} %"
+    """A share of one; small ones keep a digit that says something."""
+    figure = share * 100
+    if figure == 0 or abs(figure) >= 9.95:
+        return f"{figure:.0f} %"
+    if abs(figure) < 0.01:
+        return "< 0.01 %"
+    return f"{figure:.1f} %" if abs(figure) >= 0.1 else f"{figure:.2f} %"
 
 
-def count(number: float) -> str:
-    """'1,200'."""
-    return f"{number:,.0f}"
+def times(speedup: float) -> str:
+    """A speed-up: `2.71` and a cross; past ten without decimals."""
+    return f"{speedup:.2f}{_TIMES}" if speedup < 9.995 else f"{speedup:,.0f}{_TIMES}"
+
+
+def times_range(speedup: Interval) -> str:
+    """The range a speed-up may lie in."""
+    return f"{times(speedup.low).removesuffix(_TIMES)}{TO}{times(speedup.high)}"
 
 
 def size(num_bytes: float) -> str:
-    """'1.5 GB'."""
+    """Bytes as a person reads them."""
+    amount = float(num_bytes)
     for unit in ("B", "kB", "MB", "GB"):
-        if abs(num_bytes) < 1000:
-            return f"{num_bytes:.3g} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:.3g} TB"
+        if abs(amount) < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def count(number: float) -> str:
+    """A number with thousands apart; small ones keep decimals."""
+    return f"{number:,.0f}" if number >= 100 or number == round(number) else _three_digits(number)
 
 
 def listed(words: list[str]) -> str:
     """'a, b and c'."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _three_digits(value: float) -> str:
+    size = abs(value)
+    return f"{value:.0f}" if size >= 99.95 else f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"

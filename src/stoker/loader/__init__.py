@@ -13,12 +13,13 @@ _windows.py      windows over long sessions (over _*session*.py, _*tracks.py, _w
 
 from stoker.loader._cache import Cached, CacheStats, cache
 from stoker.loader._decoded import decoded
-from stoker.loader._loader import Loader
+from stoker.loader._loader import Batches, Loader
 from stoker.loader._order import balanced_weights
 from stoker.loader._views import ViewCache
 from stoker.loader._windows import Windows, windows
 
 __all__ = [
+    "Batches",
     "CacheStats",
     "Cached",
     "Loader",

@@ -3,7 +3,7 @@
 import functools
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -142,7 +142,7 @@ class Loader:
             self.epoch, self._consumed = self.epoch + 1, 0
         self._started = True
         course = Course(self._order, self.plan, self.seed, self.epoch, self._consumed)
-        return self._batches(course)
+        return Batches(self, self._batches(course))
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration the whole epoch of that number."""
@@ -179,7 +179,7 @@ class Loader:
         ranks = f", rank {self.plan.rank} of {self.plan.world_size}" if self.plan.world_size > 1 else ""
         return f"Loader({len(self.data)} samples, {len(self)} steps of {self.batch_size}{ranks})"
 
-    def _batches(self, course: Course) -> Iterator[Batch]:
+    def _batches(self, course: Course) -> Generator[Batch]:
         fetched = self._feed.batches(course, skip_bad=self._skip_bad)
         for item in self._transfer.ahead(fetched):
             self.bad_samples.extend(item.bad)
@@ -192,6 +192,21 @@ class Loader:
             del item  # whoever keeps the batch is the user: its slot may be free by the next step
             yield batch
             del batch
+
+
+class Batches(Iterator[Batch]):
+    """One pass over a loader. A class, so that whoever measures can watch its ``__next__``."""
+
+    def __init__(self, loader: Loader, made: Generator[Batch]) -> None:
+        self.loader = loader
+        self._made = made
+
+    def __next__(self) -> Batch:
+        return next(self._made)
+
+    def close(self) -> None:
+        """End it early; what was read ahead is let go."""
+        self._made.close()
 
 
 def _cached(source: Any, cache: str | os.PathLike[str], fields: Sequence[str] | None) -> Store:

@@ -5,10 +5,11 @@ from typing import Any
 
 from stoker.doctor._diagnosis import Advice, Comparison, Diagnosis
 from stoker.doctor._record import Record
+from stoker.doctor._words import duration, percent, size, times, times_range
 from stoker.doctor.report._charts import interval_bar
 from stoker.doctor.report._markup import Child, Html, element, join, section, source_line, table
 from stoker.doctor.report._sections import step_bar
-from stoker.doctor.report._words import duration, in_order, percent, size, stage_name, times, times_range
+from stoker.doctor.report._words import in_order, stage_name
 
 
 def advice(record: Record, diagnosis: Diagnosis) -> Html | None:

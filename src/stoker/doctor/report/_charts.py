@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stoker.doctor._diagnosis import Interval
+from stoker.doctor._words import times, times_range
 from stoker.doctor.report._markup import Html, element
-from stoker.doctor.report._words import times, times_range
 
 _LABELLED_SHARE = 0.13  # a narrower part has no room for its label on a phone
 

@@ -6,9 +6,10 @@ from statistics import fmean
 
 from stoker.doctor._diagnosis import Diagnosis
 from stoker.doctor._record import Batch, Loader, Record
+from stoker.doctor._words import count, duration, percent, size
 from stoker.doctor.report._charts import share_bar
 from stoker.doctor.report._markup import Child, Html, element, join, section, source_line, table
-from stoker.doctor.report._words import NOTHING, count, duration, percent, size, stage_name
+from stoker.doctor.report._words import NOTHING, stage_name
 
 _MAX_ROWS = 25
 

@@ -12,7 +12,7 @@ from statistics import fmean, median
 from typing import Any, TypeVar
 
 from stoker.doctor._record import STAGES, Batch, Moment, Pause, Phase, Record, Step
-from stoker.doctor.report._words import TO
+from stoker.doctor._words import TO
 
 PHASES: tuple[Phase, ...] = ("warmup", "normal", "host", "device")
 MAX_STEP_GROUPS = 3000

@@ -4,19 +4,10 @@ from collections.abc import Mapping
 from statistics import median
 
 from stoker.doctor._record import STAGES, Record
+from stoker.doctor._words import count, duration, percent, size
 from stoker.doctor.report._markup import Child, Html, element, join, section, table
 from stoker.doctor.report._over_time import PHASES, stalled
-from stoker.doctor.report._words import (
-    MINUS,
-    NOTHING,
-    PHASE_NAMES,
-    STAGE_NAMES,
-    count,
-    duration,
-    percent,
-    size,
-    stage_name,
-)
+from stoker.doctor.report._words import MINUS, NOTHING, PHASE_NAMES, STAGE_NAMES, stage_name
 
 _NUM_LONGEST = 8
 _LANE_PARTS = {

@@ -2,21 +2,16 @@
 
 from stoker.doctor._diagnosis import Diagnosis, Interval
 from stoker.doctor._record import STAGES, Record
+from stoker.doctor._words import TO, count, duration, percent, times, times_range
 from stoker.doctor.report._charts import Part, level_bar, share_bar, stacked_bar
 from stoker.doctor.report._markup import Child, Html, element, join, section, source_line, table
 from stoker.doctor.report._words import (
     NOTHING,
     STAGE_NAMES,
-    TO,
     VERDICT_MEANINGS,
-    count,
-    duration,
     error_line,
     in_order,
-    percent,
     stage_name,
-    times,
-    times_range,
 )
 
 

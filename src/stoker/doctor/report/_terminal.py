@@ -9,20 +9,15 @@ from rich.text import Text
 
 from stoker.doctor._diagnosis import Advice, Cause, Comparison, Diagnosis, Interval
 from stoker.doctor._record import STAGES, Place, Record
+from stoker.doctor._words import count, duration, percent, size, times, times_range
 from stoker.doctor.report._words import (
     MINUS,
     VERDICT_MEANINGS,
-    count,
-    duration,
     error_line,
     in_order,
-    percent,
     place_name,
     plain,
-    size,
     stage_name,
-    times,
-    times_range,
 )
 
 if TYPE_CHECKING:
