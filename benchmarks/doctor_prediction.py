@@ -25,7 +25,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -39,6 +39,7 @@ from stoker.doctor._record import Loader
 from stoker.doctor.mending._fix import Fixed, fix, merged
 from stoker.doctor.mending._patch import Edit, make_patch
 
+DOCUMENT = Path(__file__).parents[1] / "docs" / "doctor.md"
 SCRIPTS = Path(__file__).parents[1] / "tests" / "doctor" / "scripts"
 NUM_CORES = 2  # what the scripts are written for
 _SHORT_EPOCH_S = 1.3  # so short that whole epochs are timed
@@ -99,8 +100,47 @@ def main() -> None:
             Row("all", "stoker fix / best settings, least (budget 0.9)", least, "ratio", num, least, most)
         )
     report.write()
+    if not options.quick and len(chosen) == len(names):
+        write_tables(report.rows, DOCUMENT)
     for row in filter(misses, report.rows):
         say(f"missed: {row.workload}, {row.system}: {row.value:.3g} {row.unit}")
+
+
+def write_tables(rows: Sequence[Row], document: Path) -> None:
+    """Put what was found between the document's marks."""
+    begin, end = "<!-- predictions -->", "<!-- /predictions -->"
+    before, _, rest = document.read_text().partition(begin)
+    document.write_text(f"{before}{begin}\n{_tables(rows)}\n{end}{rest.partition(end)[2]}")
+
+
+def _tables(rows: Sequence[Row]) -> str:
+    by_script: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        by_script.setdefault(row.workload, {})[row.system] = row
+    everything = by_script.pop("all")
+    changes = ["| script | change | predicted | achieved |", "|---|---|--:|--:|"]
+    fixes = [
+        "| script | as it is | best of the search | `stoker fix` | fix / best |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for name, found in by_script.items():
+        for system, row in found.items():
+            change, is_predicted, _ = system.rpartition(": predicted")
+            if is_predicted:
+                achieved = found[f"{change}: achieved"].value
+                predicted = f"{row.value:.2f} ({row.low:.2f} to {row.high:.2f})"
+                changes.append(f"| `{name}.py` | {change} | {predicted} | {achieved:.2f} |")
+        best = next((row for system, row in found.items() if system.startswith("best of")), None)
+        if best is not None:
+            kept = next(row for system, row in found.items() if system.startswith("stoker fix: "))
+            ratio = next(row for system, row in found.items() if system.startswith("stoker fix / "))
+            how = kept.system.removeprefix("stoker fix: ")
+            fixes.append(
+                f"| `{name}.py` | {found['as it is'].value:.1f} ms | {best.value:.1f} ms "
+                f"| {kept.value:.1f} ms: {how} | {ratio.value:.2f} |"
+            )
+    said = "; ".join(f"{system}: {row.value:.3g} {row.unit}" for system, row in everything.items())
+    return "\n".join([*changes, "", *fixes, "", f"{said}."])
 
 
 def script(report: Report, findings: Findings, name: str, folder: Path, sizes: Sizes) -> None:

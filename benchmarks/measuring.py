@@ -81,6 +81,8 @@ class Report:
         facts = ", ".join(f"{key} {value}" for key, value in data["machine"].items())
         used = ", ".join(f"{key} {value}" for key, value in data["versions"].items())
         lines = [
+            f"# {self.name.replace('_', ' ').capitalize()}",
+            "",
             f"Written by `python benchmarks/{self.name}.py` at commit {data['commit']}.",
             f"Machine: {facts}. Versions: {used}. Median of the runs, with the range they span.",
             "",

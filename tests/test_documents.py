@@ -57,7 +57,9 @@ def test_every_option_that_is_named_exists(path: Path) -> None:
         if hasattr(command, "commands"):  # such as `stoker augment preview`
             assert words[0] in command.commands, line
             command = command.commands[words[0]]
-        known = {option for parameter in command.params for option in parameter.opts}
+        known = {
+            option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
+        }
         assert {word.split("=")[0] for word in words if word.startswith("--")} <= known, line
 
 

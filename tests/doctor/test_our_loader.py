@@ -56,7 +56,8 @@ def test_the_wait_for_its_batches_is_seen(store: stoker.Store) -> None:
         for _ in range(2):
             for batch in loader:
                 optimizer.zero_grad()
-                nn.functional.cross_entropy(model(batch["x"]), batch["y"]).backward()
+                loss = nn.functional.cross_entropy(model(batch["x"]), batch["y"])
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
     assert [(seen.role, seen.dataset) for seen in record.loaders] == [("train", "stoker.Loader")]
     assert record.loaders[0].num_epochs == 2

@@ -70,6 +70,17 @@ def unequal(rank: int) -> dict[str, Any]:
     return {"step": trainer.step, "said": [str(each.message) for each in said]}
 
 
+def batch_norm(rank: int) -> list[float]:
+    """The running mean with which this rank evaluates, after training on values of its own."""
+    batches = ListLoader({"x": torch.full((4, 1), float(rank)), "y": torch.ones(4, 1)} for _ in range(3))
+    model = nn.Sequential(nn.BatchNorm1d(1), nn.Linear(1, 1))
+    trainer = Trainer(model, Supervised(nn.MSELoss()), **everything(scheduler=None, ema=None))
+    trainer.fit(batches, batches, epochs=1)
+    trainer.ranks.close()
+    assert isinstance(model[0].running_mean, torch.Tensor)
+    return [float(value) for value in model[0].running_mean.tolist()]
+
+
 def foreign_loader(store: stoker.Store) -> str:
     """What is said of a loader that was made for one process."""
     loader = stoker.Loader(store, 4, rank=0, world_size=1)
@@ -95,5 +106,6 @@ def train_together(store: stoker.Store, folder: Path, checkpoint: Path) -> dict[
         "resumed": equal_to_one(store, folder, ranks, resume=checkpoint),
         "interrupted": interrupted(store, folder, rank, ranks),
         "unequal": unequal(rank),
+        "batch_norm": batch_norm(rank),
         "foreign_loader": foreign_loader(store),
     }

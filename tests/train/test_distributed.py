@@ -80,6 +80,13 @@ def test_unequal_data_ends_the_epoch_and_hangs_nobody(together: tuple[Ranks, Pat
     assert "ranks have batches left" in reports[0]["said"][0]
 
 
+def test_all_ranks_evaluate_with_the_statistics_that_the_first_would_save(
+    together: tuple[Ranks, Path],
+) -> None:
+    means = [rank["batch_norm"] for rank in together[0]]
+    assert means == [means[0]] * len(means)
+
+
 def test_a_loader_made_for_one_process_is_refused(together: tuple[Ranks, Path]) -> None:
     for rank in together[0]:
         assert "was made for 1 processes and there are" in rank["foreign_loader"]

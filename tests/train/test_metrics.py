@@ -375,6 +375,17 @@ def test_masks_may_be_predicted_as_classes() -> None:
         metric.compute()
 
 
+@pytest.mark.parametrize("size", [(3, 300, 300), (2, 700, 700), (40, 90, 90), (1, 600, 600)])
+def test_large_masks_are_counted_in_pieces_with_the_same_result(size: tuple[int, int, int]) -> None:
+    truth = torch.randint(0, 4, size, generator=torch.Generator().manual_seed(0))
+    guess = torch.where(truth == 2, 1, truth.roll(1, -1))
+    truth[0, :5] = 255
+    whole = measured(segmentation_metrics(4, exact=True), guess, truth)
+    assert measured(segmentation_metrics(4), guess, truth) == pytest.approx(whole, abs=1e-12)
+    with pytest.raises(UsageError, match="a prediction must be"):
+        segmentation_metrics(4).update(guess[:-1], truth)
+
+
 # state
 
 Maker = Callable[[bool], Any]

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 import stoker
-from stoker.cli import _augment, _bench, _demo, _doctor, _recipes, _store, _train, _tune, _views
+from stoker.cli import _augment, _bench, _demo, _doctor, _plan, _recipes, _store, _train, _tune, _views
 from stoker.errors import StokerError, TrainingInterruptedError
 
 WRONG_USE = 2
@@ -39,6 +39,7 @@ _train.register(app)
 _recipes.register(app)
 _doctor.register(app)
 _tune.register(app)
+_plan.register(app)
 _demo.register(app)
 _bench.register(app)
 

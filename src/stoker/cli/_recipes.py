@@ -90,6 +90,8 @@ def pack(
     overrides: Sequence[str],
     force: bool,
     workers: int | None,
+    batch_size: int | None,
+    output_dir: Path | None,
     validate_only: bool,
     show_statistics: bool,
     as_json: bool,
@@ -100,11 +102,15 @@ def pack(
     from stoker.recipes import find
 
     recipe = find(name)
-    settings = settings_of(recipe, config=config, profile="default", overrides=overrides, flags={})
+    if batch_size is not None and "packing" not in recipe.settings.model_fields:
+        raise UsageError(f"{recipe.name} finds its own --batch-size; leave it out")
+    flags = {"out": output_dir, "packing": None if batch_size is None else {"batch_size": batch_size}}
+    settings = settings_of(recipe, config=config, profile="default", overrides=overrides, flags=flags)
     source = Path(data) if data is not None else settings.data
     if source is None:
         raise UsageError(f"the raw data is missing: stoker pack --recipe {recipe.name} DATA STORE")
-    store = out or settings.out / f"{recipe.name}.stoker"
+    named = None if output_dir is not None else getattr(settings, "store", None)
+    store = out or named or settings.out / f"{recipe.name}.stoker"
     prepared = recipe.prepare(
         source, store, settings, force=force, workers=workers, validate_only=validate_only
     )

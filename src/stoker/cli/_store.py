@@ -82,6 +82,9 @@ def pack(
     recipe: Annotated[
         str | None, typer.Option(help="SOURCE is laid out as this recipe's system has it.")
     ] = None,
+    output_dir: Annotated[
+        Path | None, typer.Option(help="With --recipe, instead of OUT: the folder that gets the store.")
+    ] = None,
     validate_only: Annotated[
         bool, typer.Option("--validate-only", help="With --recipe: judge the raw data, pack nothing.")
     ] = False,
@@ -103,8 +106,11 @@ def pack(
       stoker pack --config pack.yaml --set compression=zstd
 
       stoker pack --recipe heart-sounds circor/ circor.stoker --stats
+
+      stoker pack --recipe cardiac-ct --config config.json --output-dir runs/ct --num-workers 8
     """
     from stoker.cli import _recipes, _render
+    from stoker.errors import UsageError
     from stoker.store._settings import pack_by_settings
 
     if recipe is not None:
@@ -116,10 +122,14 @@ def pack(
             overrides=set_ or [],
             force=force,
             workers=num_workers,
+            batch_size=batch_size,
+            output_dir=output_dir,
             validate_only=validate_only,
             show_statistics=show_statistics,
             as_json=as_json,
         )
+    if output_dir is not None:
+        raise UsageError("--output-dir goes with --recipe; without one, say where the store goes: SOURCE OUT")
     flags = {
         "source": source,
         "out": None if out is None else str(out),

@@ -20,6 +20,9 @@ from stoker.recipes._settings import RecipeSettings
 _HOMES = {
     "heart-sounds": "stoker.recipes.heart_sounds",
     "emg-pose": "stoker.recipes.emg_pose",
+    "face-parsing": "stoker.recipes.face_parsing",
+    "cardiac-ct": "stoker.recipes.cardiac_ct",
+    "printer-tcn": "stoker.recipes.printer_tcn",
 }
 
 

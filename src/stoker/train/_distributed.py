@@ -77,6 +77,12 @@ class Ranks:
                 dist.all_reduce(tensor)
                 tensor.div_(self.world_size)
 
+    def take_firsts(self, tensors: Iterable[Tensor]) -> None:
+        """Make each the first rank's, in place, on its device."""
+        for tensor in tensors:
+            if self._control is not None:
+                dist.broadcast(tensor, src=0)
+
     def close(self) -> None:
         """Give up the group for numbers."""
         if self._control is not None and dist.is_initialized():

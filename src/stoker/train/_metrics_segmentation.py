@@ -1,5 +1,7 @@
 """Segmentation: F-score and intersection over union of each class, from one confusion matrix."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 from torchmetrics.functional import classification as reference
@@ -17,6 +19,8 @@ from stoker.train._metrics_counts import (
 from stoker.train._metrics_state import Accumulator, Values, WholeArrays, named
 
 _NAN = -1
+# Pixels counted together on the CPU. Measured for 32 masks of 512 x 512: all at once takes twice as long.
+_PIECE = 1 << 18
 
 
 class SegmentationMetrics(Accumulator):
@@ -34,12 +38,13 @@ class SegmentationMetrics(Accumulator):
 
     def update(self, prediction: Tensor, target: Tensor) -> None:
         """Take a batch: prediction [B, K, ...] of scores or [B, ...] of classes, target [B, ...]."""
-        answer, truth = to_classes(prediction, target, self.num_classes)
         choices = self.num_classes, self.ignore
-        self.confusion = self.confusion + count_confusion(
-            answer.clamp(0, self.num_classes - 1), truth, *choices
-        )
-        self.stray = self.stray + _count_stray(answer, truth, *choices)
+        for guess, its_target in _pieces(prediction, target):
+            answer, truth = to_classes(guess, its_target, self.num_classes)
+            self.confusion = self.confusion + count_confusion(
+                answer.clamp(0, self.num_classes - 1), truth, *choices
+            )
+            self.stray = self.stray + _count_stray(answer, truth, *choices)
 
     def compute(self) -> Values:
         """The values over all batches."""
@@ -93,6 +98,18 @@ def to_classes(prediction: Tensor, target: Tensor, num_classes: int) -> tuple[Te
         f"a prediction must be [B, {num_classes}, ...] of scores, or whole numbers [B, ...], for a target "
         f"[B, ...], got {list(prediction.shape)} for {list(target.shape)}"
     )
+
+
+def _pieces(prediction: Tensor, target: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batch, or on the CPU samples of it whose temporary memory stays in the caches."""
+    num_samples = len(target) if target.ndim else 0
+    fits = num_samples < 2 or target.numel() <= _PIECE or len(prediction) != num_samples
+    if fits or target.device.type != "cpu" or torch.compiler.is_compiling():
+        yield prediction, target
+        return
+    rows = max(1, _PIECE * num_samples // target.numel())
+    for start in range(0, num_samples, rows):
+        yield prediction[start : start + rows], target[start : start + rows]
 
 
 def _count_stray(answer: Tensor, truth: Tensor, num_classes: int, ignore: int | None) -> Tensor:

@@ -1,0 +1,249 @@
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+import stoker
+from stoker.recipes import find
+from stoker.recipes.face_parsing import CLASSES, PALETTE
+from stoker.recipes.face_parsing._settings import PROFILES, FaceSettings
+from stoker.train import load_checkpoint
+from support.commands import call
+
+TINY = {
+    "progress": False,
+    "images": {"size": 32, "val_fraction": 0.2},
+    "model": {"widths": [8, 8, 16, 16], "depths": [1, 1, 1, 1], "decoder": 8},
+    "training": {"epochs": 2, "batch_size": 4, "lr": 0.01, "device": "cpu"},
+}
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(TINY))
+    return path
+
+
+def stage(name: str, tiny: Path, data: Path, *more: str, cwd: Path) -> dict[str, Any]:
+    words = ("train", "face-parsing", "--stage", name, "--config", tiny, "--data", data, "--json")
+    done = call(*words, "--out", "run", *more, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_from_raw_files_to_predicted_masks_by_commands(faces: Path, tiny: Path, tmp_path: Path) -> None:
+    trained = stage("train", tiny, faces, cwd=tmp_path)
+    assert trained["checkpoint"] == "run/train/best.pt"
+    metrics = json.loads((tmp_path / "run/train/metrics.json").read_text())
+    assert metrics["epochs"] == 2
+    assert metrics["monitor"] == "f_score"
+    assert f"f_score/{CLASSES[13]}" in metrics["best"]
+    # what was trained at 32 pixels is evaluated at 32 pixels, whatever the settings say now
+    others = ("--set", "images.size=128", "--set", "images.val_fraction=0.5")
+    validated = stage("evaluate", tiny, faces, *others, "--set", "evaluation.split=val", cwd=tmp_path)
+    assert validated["values"]["f_score"] == pytest.approx(trained["values"]["f_score"], rel=1e-6)
+    evaluated = stage("evaluate", tiny, faces, cwd=tmp_path)
+    written = json.loads((tmp_path / "run/evaluate/evaluation.json").read_text())
+    assert (written["split"], written["num_faces"]) == ("test", 4)
+    assert written["values"]["miou"] == evaluated["values"]["miou"]
+    assert 0 < evaluated["values"]["common_face_f_score"] < 1
+    predicted = stage("predict", tiny, faces, cwd=tmp_path)
+    assert predicted["values"]["masks"] == 4
+    assert predicted["values"]["accuracy"] == pytest.approx(evaluated["values"]["accuracy"])
+    _check_masks(tmp_path / "run/predict", faces / "test/images")
+
+
+def _check_masks(folder: Path, images: Path) -> None:
+    """A palette PNG for every image, of its size, with classes as indices."""
+    assert {path.stem for path in (folder / "masks").iterdir()} == {path.stem for path in images.iterdir()}
+    for path in (folder / "masks").iterdir():
+        with Image.open(path) as mask:
+            assert mask.mode == "P"
+            assert mask.size == (64, 64)
+            palette = mask.getpalette()
+            assert palette is not None
+            assert palette[: 3 * len(CLASSES)] == PALETTE[: 3 * len(CLASSES)]
+            assert np.array(mask).max() < len(CLASSES)
+    with Image.open(folder / "grid.png") as grid:
+        assert grid.width > 4 * 192
+        assert len(grid.getcolors(1 << 20) or ()) > 50
+
+
+def test_images_without_masks_are_predicted_and_not_evaluated(
+    faces: Path, tiny: Path, tmp_path: Path
+) -> None:
+    stage("train", tiny, faces, "--set", "training.epochs=1", cwd=tmp_path)
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for path in (faces / "test/images").iterdir():
+        with Image.open(path) as image:
+            image.resize((50, 40)).save(photos / path.name)
+    found = stage("predict", tiny, photos, cwd=tmp_path)
+    assert found["values"] == {"masks": 4.0}
+    for path in (tmp_path / "run/predict/masks").iterdir():
+        with Image.open(path) as mask:
+            assert mask.size == (50, 40)
+    words = (
+        "train",
+        "face-parsing",
+        "--config",
+        tiny,
+        "--data",
+        photos,
+        "--out",
+        "run",
+        "--stage",
+        "evaluate",
+    )
+    done = call(*words, "--set", "evaluation.split=test", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "4 of 4 faces for 'test' have no mask to compare with" in done.stderr
+
+
+def test_a_packed_store_and_celebamask_train_too(faces: Path, tiny: Path, tmp_path: Path) -> None:
+    done = call("pack", "--recipe", "face-parsing", "--config", tiny, faces, "faces.stoker", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    more = ("--set", "training.epochs=1")
+    weights = []
+    for data, out in ((faces, "files"), (tmp_path / "faces.stoker", "store")):
+        stage("train", tiny, data, *more, "--set", f"out={out}", cwd=tmp_path)
+        weights.append(load_checkpoint(tmp_path / out / "train/last.pt")["model"])
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    synthetic = (
+        "--set",
+        "synthetic.num_train=6",
+        "--set",
+        "synthetic.num_test=0",
+        "--set",
+        "synthetic.size=32",
+    )
+    layout = ("--set", "synthetic.layout=celebamask", *synthetic)
+    done = call("train", "face-parsing", "--config", tiny, "--out", "run", *layout, *more, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "face-parsing, train: loss" in done.stdout
+    assert (tmp_path / "run/synthetic/CelebA-HQ-img/5.jpg").is_file()
+
+
+def test_a_run_goes_on_to_the_bit(faces: Path, tiny: Path, tmp_path: Path) -> None:
+    constant = ("--set", "training.warmup=0", "--set", "training.floor=1", "--set", "training.ema=0.9")
+    mixing = ("--set", "augment.mixup_probability=0.5", "--set", "augment.cutmix_probability=0.5")
+    common = (*constant, *mixing, "--set", "model.dropout=0.1")
+    parts = (*common, "--set", "out=parts", "--set", "training.checkpoint_every=3")
+    stage("train", tiny, faces, *parts, "--set", "training.epochs=1", cwd=tmp_path)
+    stage("train", tiny, faces, *parts, "--resume", "auto", cwd=tmp_path)
+    stage("train", tiny, faces, *common, "--set", "out=whole", cwd=tmp_path)
+    states = [load_checkpoint(tmp_path / f"{name}/train/last.pt") for name in ("parts", "whole")]
+    for kind in ("model", "ema"):
+        one, other = (state[kind] if kind == "model" else state[kind]["average"] for state in states)
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_torchrun_trains_what_one_process_does(faces: Path, tiny: Path, tmp_path: Path) -> None:
+    options: list[str | Path] = ["--config", tiny, "--data", faces, "--json", "--set", "training.epochs=1"]
+    found = []
+    for number, out in ((2, "two"), (1, "one")):
+        words = [
+            "train",
+            "face-parsing",
+            *options,
+            "--out",
+            out,
+            "--set",
+            f"training.batch_size={4 // number}",
+        ]
+        if number == 1:
+            done = call(*words, cwd=tmp_path)
+        else:
+            port = f"--master-port={20000 + os.getpid() % 20000}"
+            launcher = ["torch.distributed.run", "--nproc-per-node=2", port]
+            command = [sys.executable, "-m", *launcher, "-m", "stoker", *map(str, words)]
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout.splitlines()[-1])["values"])
+    assert found[0]["loss"] == pytest.approx(found[1]["loss"], rel=1e-3)
+    assert found[0]["miou"] == pytest.approx(found[1]["miou"], rel=2e-2)
+
+
+def test_bf16_accumulation_averaging_and_every_loss_work_together(
+    faces: Path, tiny: Path, tmp_path: Path
+) -> None:
+    more = ["training.precision=bf16", "training.accumulate=2", "training.ema=0.9", "loss.focal=1"]
+    more += ["augment.mixup_probability=0.3", "augment.cutmix_probability=0.3", "training.epochs=1"]
+    words = [word for each in more for word in ("--set", each)]
+    trained = stage("train", tiny, faces, *words, cwd=tmp_path)
+    found = stage("evaluate", tiny, faces, *words, "--set", "evaluation.split=val", cwd=tmp_path)
+    assert found["values"]["f_score"] == pytest.approx(trained["values"]["f_score"], rel=1e-6)
+    assert load_checkpoint(tmp_path / "run/train/last.pt")["settings"]["precision"] == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("profile", "size", "batch", "epochs", "lr"),
+    [
+        ("default", 96, (8, 1), 30, 3e-3),
+        ("full", 512, (32, 1), 150, 8e-4),
+        ("low_memory", 512, (8, 4), 150, 8e-4),
+        ("high_performance", 512, (64, 1), 150, 1.13e-3),
+        ("quick_demo", 64, (8, 1), 2, 3e-3),
+    ],
+)
+def test_profiles_are_those_of_the_table(
+    profile: str, size: int, batch: tuple[int, int], epochs: int, lr: float, tmp_path: Path
+) -> None:
+    done = call("train", "face-parsing", "--profile", profile, "--dry-run", "--json", cwd=tmp_path)
+    settings = FaceSettings.model_validate_json(done.stdout)
+    assert settings.images.size == size
+    assert (settings.training.batch_size, settings.training.accumulate) == batch
+    assert (settings.training.epochs, settings.training.lr) == (epochs, lr)
+    assert set(PROFILES) == {"default", "full", "low_memory", "high_performance", "quick_demo"}
+
+
+def test_mistakes_are_named(faces: Path, tiny: Path, tmp_path: Path) -> None:
+    words = ("train", "face-parsing", "--config", tiny, "--data", faces, "--out", "run")
+    done = call(*words, "--stage", "evaluate", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "best.pt" in done.stderr
+    assert "no stage 'pretrain'" in call(*words, "--stage", "pretrain", cwd=tmp_path).stderr
+    assert "parameters" in call(*words, "--set", "model.widths=[99,99,256,512]", cwd=tmp_path).stderr
+    nowhere = call("train", "face-parsing", "--data", "nowhere", "--out", "run", cwd=tmp_path)
+    assert "must be a folder of faces" in nowhere.stderr
+    stoker.train.save_checkpoint(tmp_path / "other.pt", {"model": {}})
+    done = call(*words, "--stage", "predict", "--pretrained", "other.pt", cwd=tmp_path)
+    assert "no checkpoint of this recipe" in done.stderr
+
+
+def test_packing_by_command(faces: Path, tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    shutil.copytree(faces, raw)
+    words = ("pack", "--recipe", "face-parsing", raw, "f.stoker", "--set", "images.size=32", "--json")
+    judged = call(*words, "--validate-only", cwd=tmp_path)
+    assert judged.returncode == 0, judged.stderr
+    assert not (tmp_path / "f.stoker").exists()
+    packed = json.loads(call(*words, cwd=tmp_path).stdout)
+    assert packed["num_samples"] == 24
+    assert packed["counts"] == json.loads(judged.stdout)["counts"]
+    assert packed["counts"]["for test"] == 4
+    assert stoker.open(tmp_path / "f.stoker").verify().ok
+    next((raw / "train/masks").iterdir()).unlink()
+    again = call(*words, cwd=tmp_path)
+    assert again.returncode == 1
+    assert json.loads(again.stdout)["num_samples"] == 23
+
+
+def test_listing_recipes_imports_no_torch(tmp_path: Path) -> None:
+    code = "import sys; from stoker.recipes import find; find('face-parsing'); print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert done.stdout == "False\n"
+    assert find("face_parsing").stages == ("train", "evaluate", "predict")
