@@ -116,11 +116,7 @@ class Engine:
 
     @contextlib.contextmanager
     def evaluating(self) -> Any:
-        """The model in eval mode, with averaged weights if there are; afterwards as it was.
-
-        All ranks evaluate the first one's buffers (a batch norm's statistics), as it would save them.
-        """
-        self.ranks.take_firsts(self.model.buffers())
+        """The model in eval mode, with averaged weights if there are; afterwards as it was."""
         was_training = self.model.training
         averaged = contextlib.nullcontext() if self.average is None else self.average.applied()
         with torch.no_grad(), averaged:

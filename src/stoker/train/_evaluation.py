@@ -32,6 +32,8 @@ def evaluate(
     total = LossSum()
     measures.reset()
     num_batches = 0
+    # all ranks evaluate the first one's batch-norm statistics, as it would save them
+    engine.ranks.take_firsts(engine.model.buffers())
     with kept_random_state(), engine.evaluating():
         for host_batch in Feed(loader).begin(0):  # the same order whenever it is asked
             if stop is not None and stop.requested:
