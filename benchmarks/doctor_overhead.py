@@ -41,12 +41,11 @@ def main() -> None:
     report = Report("doctor_overhead", ("torch", "py-spy"))
     for model_name, model in (("small model", small()), ("model of 200 layers", large())):
         for num_workers in (0,) if quick else (0, 2, 4):
-            loop = Loop(model, step_s=0.0, num_workers=num_workers)
-            compare(report, f"{model_name}, {num_workers} workers", loop, 3 if quick else 9, num_steps=150)
+            loop = Loop(model, step_s=0.0, num_workers=num_workers, num_steps=150)
+            compare(report, f"{model_name}, {num_workers} workers", loop, 3 if quick else 7)
     for num_workers in (0,) if quick else (0, 4):
-        loop = Loop(small(), step_s=0.05, num_workers=num_workers)
-        compare(report, f"steps of 50 ms, {num_workers} workers", loop, 2 if quick else 7, num_steps=60)
-    report.write()
+        loop = Loop(small(), step_s=0.05, num_workers=num_workers, num_steps=60)
+        compare(report, f"steps of 50 ms, {num_workers} workers", loop, 2 if quick else 7)
 
 
 def small() -> nn.Module:
@@ -63,25 +62,25 @@ def large() -> nn.Module:
 class Loop:
     """A plain training loop."""
 
-    def __init__(self, model: nn.Module, *, step_s: float, num_workers: int) -> None:
+    def __init__(self, model: nn.Module, *, step_s: float, num_workers: int, num_steps: int) -> None:
         self.step_s = step_s
         self._model, self._optimizer = model, torch.optim.SGD(model.parameters(), lr=1e-3)
-        data = TensorDataset(torch.randn(4096, 64), torch.randint(0, 10, (4096,)))
+        num_samples = 16 * (num_steps + _UNTIMED)
+        data = TensorDataset(torch.randn(num_samples, 64), torch.randint(0, 10, (num_samples,)))
         self._loader = DataLoader(
             data, batch_size=16, shuffle=True, num_workers=num_workers, persistent_workers=num_workers > 0
         )
 
-    def run(self, num_steps: int) -> float:
-        """Seconds of the median step, the first ones left out."""
+    def run(self) -> float:
+        """Seconds of the median step of an epoch, the first ones left out."""
         times: list[float] = []
-        while len(times) < num_steps + _UNTIMED:
-            for x, y in self._loader:
-                loss = nn.functional.cross_entropy(self._model(x), y)
-                time.sleep(self.step_s)
-                self._optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                self._optimizer.step()
-                times.append(time.perf_counter())
+        for x, y in self._loader:
+            loss = nn.functional.cross_entropy(self._model(x), y)
+            time.sleep(self.step_s)
+            self._optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._optimizer.step()
+            times.append(time.perf_counter())
         steps = [b - a for a, b in zip(times[_UNTIMED:], times[_UNTIMED + 1 :], strict=False)]
         return statistics.median(steps)
 
@@ -122,20 +121,20 @@ def watchers() -> dict[str, Callable[[], AbstractContextManager[object]]]:
     return found
 
 
-def compare(report: Report, workload: str, loop: Loop, turns: int, *, num_steps: int) -> None:
-    """Take turns; add a row a watcher."""
+def compare(report: Report, workload: str, loop: Loop, turns: int) -> None:
+    """Take turns; add a row a watcher, and write what there is so far."""
     say(workload)
     others = watchers()
     if "py-spy, 100 Hz" not in others:
         report.add_missing(workload, "py-spy, 100 Hz")
-    loop.run(num_steps)
+    loop.run()
     bare: list[float] = []
     added: dict[str, list[float]] = {name: [] for name in others}
     for _ in range(turns):
         for name, watcher in others.items():
-            before = loop.run(num_steps)
+            before = loop.run()
             with watcher():
-                watched = loop.run(num_steps)
+                watched = loop.run()
             bare.append(before)
             added[name].append(watched - before)
             gc.collect()
@@ -145,6 +144,7 @@ def compare(report: Report, workload: str, loop: Loop, turns: int, *, num_steps:
         report.add(workload, f"{name}, added{budget}", [1e6 * seconds for seconds in each], "µs a step")
         budget = " (budget 1)" if name == "stoker doctor" and loop.step_s else ""
         report.add(workload, f"{name}, added{budget}", [100 * seconds / step_s for seconds in each], "%")
+    report.write()
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ class Report:
 
     name: str
     libraries: tuple[str, ...]
+    command: str = ""  # what writes it; by default the script of its name
     rows: list[Row] = field(default_factory=list)
     versions_elsewhere: dict[str, str] = field(default_factory=dict)  # in other environments
 
@@ -83,7 +84,7 @@ class Report:
         lines = [
             f"# {self.name.replace('_', ' ').capitalize()}",
             "",
-            f"Written by `python benchmarks/{self.name}.py` at commit {data['commit']}.",
+            f"Written by `python benchmarks/{self.command or self.name + '.py'}` at commit {data['commit']}.",
             f"Machine: {facts}. Versions: {used}. Median of the runs, with the range they span.",
             "",
             "| workload | system | value | unit | low | high | runs |",

@@ -32,8 +32,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from measuring import Report, interleave, peak_memory, say
+from stoker.recipes._windows import window_loader
 from stoker.recipes.emg_pose import EmgSettings
-from stoker.recipes.emg_pose._data import fit_statistics, make_loader, open_collection
+from stoker.recipes.emg_pose._data import fit_statistics, open_collection
 from stoker.recipes.emg_pose._metrics import PoseErrors
 from stoker.train import regression_metrics
 
@@ -217,7 +218,7 @@ class _Ours:
 
     def epoch(self, matrix: Tensor) -> tuple[int, dict[str, float]]:
         plain, whole = regression_metrics(), PoseErrors()
-        with self._view, make_loader(self._view, self._settings, device="cpu", shuffle=True) as loader:
+        with self._view, window_loader(self._view, self._settings, device="cpu", shuffle=True) as loader:
             for batch in loader:
                 prediction = matrix @ ((batch["emg"] - self._mean) / self._std)
                 target = batch["joint_angles"]

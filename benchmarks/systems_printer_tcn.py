@@ -32,10 +32,13 @@ from torch.utils.data import DataLoader, Dataset
 
 import stoker
 from measuring import Report, interleave, say
+from peers.serving import starved_share
+from stoker.recipes._windows import window_loader
 from stoker.recipes.printer_tcn import FEATURES, TARGETS, PrinterSettings, write_parts
-from stoker.recipes.printer_tcn._data import Layers, make_loader, make_store, normalize, open_layers
+from stoker.recipes.printer_tcn._data import Layers, make_store, normalize, open_layers
 
 LENGTH, HORIZON, STRIDE, BATCH_SIZE = 200, 50, 5, 512
+STEP_S, SOURCE, NUM_STEPS = 0.11, "the guide's 4,000 samples/s at 85 % of the GPU", 15
 SYSTEMS = {
     "naive": "scaler in the data set, DataLoader, 2 workers",
     "guide": "its guide's cure: windows kept as tensors, DataLoader, 2 workers",
@@ -67,6 +70,8 @@ def _add(report: Report, workload: str, answers: dict[str, list[dict[str, float]
         report.add(workload, f"{name}: opening, to the first batch", [row["open_s"] for row in each], "s")
         speed = [row["num_windows"] / row["epoch_s"] for row in each]
         report.add(workload, f"{name}: epoch", speed, "windows/s")
+        waiting = f"share of time that an accelerator with steps of {1000 * STEP_S:.0f} ms ({SOURCE}) waits"
+        report.add(workload, f"{name}: {waiting}", [row["starved"] for row in each], "share")
     for system, budget in (("naive", " (budget 8)"), ("guide", "")):
         pairs = zip(answers[system], answers["stoker"], strict=True)
         ratios = [theirs["epoch_s"] / ours["epoch_s"] for theirs, ours in pairs]
@@ -97,8 +102,9 @@ def _alone(system: str, folder: Path) -> dict[str, float]:
             num_windows += len(inputs)
             (inputs[:, -1] @ matrix - targets).square().mean()
         epoch_s = time.perf_counter() - began
+    starved = starved_share(lambda: next(batches), STEP_S, min(NUM_STEPS, num_windows // BATCH_SIZE - 1))
     batches.close()
-    return {"open_s": opened - start, "epoch_s": epoch_s, "num_windows": num_windows}
+    return {"open_s": opened - start, "epoch_s": epoch_s, "num_windows": num_windows, "starved": starved}
 
 
 def _loader(folder: Path, *, kept: bool) -> Any:
@@ -176,7 +182,7 @@ def _stoker(folder: Path) -> Any:
     first = len(FEATURES) + 4
     with (
         data.windows("all", settings.windows) as view,
-        make_loader(view, settings, device="cpu", shuffle=True) as loader,
+        window_loader(view, settings, device="cpu", shuffle=True) as loader,
     ):
         while True:
             yield (

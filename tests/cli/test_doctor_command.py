@@ -190,13 +190,16 @@ def test_a_run_that_crashes_does_not_pass_the_check(folder: Path, call: Call) ->
 
 
 def test_fix_gives_workers_in_processes_of_their_own_and_a_patch_for_git(folder: Path, call: Call) -> None:
+    # fetching that sleeps this long gains from workers on a machine however busy
+    script = TRAIN.replace("time.sleep(0.001)", "time.sleep(0.02)")
+    (folder / "train.py").write_text(script)
     code, out, err = call("fix", *SHORT, "--trials", "1", "train.py", "--patch", "faster.patch", "-x")
     assert code == 0, err
     assert err.count("script got ['-x']") == 2  # before and after
     assert "script got" not in out
     assert "tried num_workers=" in out
     assert "Before and after" in (folder / "out" / "report.html").read_text()
-    assert (folder / "train.py").read_text() == TRAIN
+    assert (folder / "train.py").read_text() == script
     subprocess.run(["git", "apply", "faster.patch"], cwd=folder, check=True)
     changed = (folder / "train.py").read_text()
     assert re.search(r"DataLoader\(Data\(\), batch_size=2, num_workers=\d+.*\)  # no workers", changed)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from stoker.config import Settings
 
@@ -48,6 +48,18 @@ class LoadingSettings(Settings):
     cache: str | None = None
 
 
+class WindowLoadingSettings(LoadingSettings):
+    """How windows over sessions are read."""
+
+    prefetch: Count = 2  # batches read ahead, for each thread; memory_bytes goes before it
+
+    @model_validator(mode="after")
+    def _for_windows(self) -> "WindowLoadingSettings":
+        if self.preload or self.cache is not None:
+            raise ValueError("preload and cache are for whole samples; windows of mapped files need neither")
+        return self
+
+
 class RecipeSettings(Settings):
     """What every recipe has; its own sections are added in a subclass."""
 
@@ -55,9 +67,16 @@ class RecipeSettings(Settings):
     out: Path = Path("runs")  # stores, checkpoints, metrics
     seed: int = 0
     progress: bool = True
+    pretrained: Path | None = None  # weights to start from, evaluate or predict with; null: those under `out`
     resume: str | None = None  # auto, last, previous, best, a path, fresh; see ``stoker.Trainer.fit``
     loading: LoadingSettings = Field(default_factory=LoadingSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
+
+
+class WindowRecipeSettings(RecipeSettings):
+    """Of a recipe that learns from windows over sessions."""
+
+    loading: WindowLoadingSettings = Field(default_factory=WindowLoadingSettings)
 
 
 def make_trainer(
@@ -65,7 +84,7 @@ def make_trainer(
     task: "Task",
     settings: RecipeSettings,
     *,
-    folder: Path,
+    folder: Path | None,
     optimizer: Callable[[Any], Any] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> "Trainer":
@@ -75,7 +94,7 @@ def make_trainer(
         model: moved to the device.
         task: how a batch becomes a loss.
         settings: those of the recipe.
-        folder: for checkpoints, metrics.json and logs.
+        folder: for checkpoints, metrics.json and logs; None to evaluate or predict only.
         optimizer: makes another one of parameters.
         options: keywords of ``stoker.Trainer`` that go before the settings.
     """
@@ -106,4 +125,6 @@ def make_trainer(
         "seed": settings.seed,
         "config": settings.model_dump(mode="json"),
     }
+    if folder is None:
+        keywords |= {"ema": None, "log": None}
     return Trainer(model, task, **keywords | dict(options or {}))

@@ -17,8 +17,8 @@ _logs.py, _progress.py, _summary.py            where it is written and shown
 
 from stoker.train._assembly import Run, assembled, find_facts
 from stoker.train._average import WeightAverage
-from stoker.train._checkpoint import load_checkpoint, save_checkpoint
-from stoker.train._distributed import process_group
+from stoker.train._checkpoint import load_checkpoint, load_weights, save_checkpoint
+from stoker.train._distributed import is_first, process_group, wait_for_all
 from stoker.train._logs import CsvLog, JsonLog, Log, TensorBoardLog
 from stoker.train._memory import find_batch_size
 from stoker.train._metrics import classification_metrics, regression_metrics, segmentation_metrics
@@ -46,11 +46,14 @@ __all__ = [
     "classification_metrics",
     "find_batch_size",
     "find_facts",
+    "is_first",
     "load_checkpoint",
+    "load_weights",
     "process_group",
     "regression_metrics",
     "save_checkpoint",
     "segmentation_metrics",
     "threshold_at",
+    "wait_for_all",
     "warmup_cosine",
 ]

@@ -14,9 +14,14 @@ from typing import IO, Any, BinaryIO, cast
 import numpy as np
 import torch
 import xxhash
-from torch import Tensor
+from torch import Tensor, nn
 
-from stoker.errors import CheckpointNotFoundError, DamagedCheckpointError, UsageError
+from stoker.errors import (
+    CheckpointMismatchError,
+    CheckpointNotFoundError,
+    DamagedCheckpointError,
+    UsageError,
+)
 from stoker.train._files import replaced
 
 _MARK = b"stoker checkpoint xxh3_128="
@@ -67,6 +72,19 @@ def load_checkpoint(path: str | os.PathLike[str], *, device: str | torch.device 
     except (pickle.UnpicklingError, RuntimeError) as error:
         raise DamagedCheckpointError(f"{path} cannot be loaded safely: {error}") from error
     return state
+
+
+def load_weights(model: nn.Module, state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Give the model a state's weights, the averaged ones where there are; `path` is named in the error.
+
+    Raises:
+        CheckpointMismatchError: they are of another model.
+    """
+    average = state.get("ema") or {"average": {}}
+    try:
+        model.load_state_dict({**state["model"], **average["average"]})
+    except (KeyError, RuntimeError) as error:
+        raise CheckpointMismatchError(f"{path} is of another model than this one: {error}") from error
 
 
 class _Digesting:

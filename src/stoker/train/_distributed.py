@@ -90,6 +90,17 @@ class Ranks:
         self._control = None
 
 
+def is_first() -> bool:
+    """Whether this process writes what is written once: rank 0, or alone."""
+    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
+
+
+def wait_for_all() -> None:
+    """Go on when every rank has come here; alone, at once."""
+    if dist.is_available() and dist.is_initialized():
+        dist.barrier()
+
+
 def started_by_torchrun() -> bool:
     """Whether this process is one of several that torchrun (or a launcher like it) started."""
     addressed = {"RANK", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()

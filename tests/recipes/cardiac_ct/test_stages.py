@@ -1,37 +1,26 @@
 import csv
 import json
-import os
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import yaml
 
-from stoker.recipes import find
 from stoker.recipes.cardiac_ct import CardiacSettings
 from stoker.recipes.cardiac_ct._settings import PROFILES
 from stoker.train import load_checkpoint
 from support.commands import call
+from support.stages import have_same_weights, run_stage, write_config
+
+stage = partial(run_stage, "cardiac-ct")
 
 
 @pytest.fixture
 def config(tiny: dict[str, Any], packed: Path, tmp_path: Path) -> Path:
     """Tiny settings with the store that was packed for all tests."""
-    path = tmp_path / "config.yaml"
-    path.write_text(yaml.safe_dump({**tiny, "store": str(packed)}))
-    return path
-
-
-def stage(name: str, config: Path, data: Path, *more: str, cwd: Path) -> dict[str, Any]:
-    words = ("train", "cardiac-ct", "--stage", name, "--config", config, "--data", data, "--json")
-    done = call(*words, "--out", "run", *more, cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return write_config(tmp_path / "config.yaml", {**tiny, "store": str(packed)})
 
 
 def test_from_raw_files_to_predictions_by_commands(
@@ -81,14 +70,12 @@ def _check_predictions(path: Path, studies: Path, evaluated: dict[str, float], c
 
 
 def test_raw_files_train_to_the_same_weights_and_say_so(studies: Path, config: Path, tmp_path: Path) -> None:
-    weights = []
     for out, more in (("store", ()), ("files", ("--set", "packed=never"))):
         done = stage(
             "train", config, studies, "--out", out, "--set", "training.epochs=1", *more, cwd=tmp_path
         )
-        weights.append(load_checkpoint(tmp_path / out / "train/last.pt")["model"])
     assert "read and resampled from raw files in every epoch" in done["notes"][0]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert have_same_weights(*(tmp_path / out / "train/last.pt" for out in ("files", "store")))
 
 
 def test_a_run_goes_on_to_the_bit(studies: Path, config: Path, tmp_path: Path) -> None:
@@ -97,27 +84,16 @@ def test_a_run_goes_on_to_the_bit(studies: Path, config: Path, tmp_path: Path) -
     part = ("--out", "parts", *constant)
     stage("train", config, studies, *part, "--set", "training.epochs=1", cwd=tmp_path)
     stage("train", config, studies, *part, "--resume", "auto", cwd=tmp_path)
-    parts, whole = (load_checkpoint(tmp_path / f"{name}/train/last.pt") for name in ("parts", "whole"))
-    for kind in ("model", "ema"):
-        one, two = ((each[kind] if kind == "model" else each[kind]["average"]) for each in (parts, whole))
-        assert all(torch.equal(one[name], two[name]) for name in one)
+    assert load_checkpoint(tmp_path / "whole/train/last.pt")["ema"]["average"]
+    assert have_same_weights(*(tmp_path / out / "train/last.pt" for out in ("parts", "whole")))
 
 
 def test_torchrun_trains_and_measures_what_one_process_finds(
     studies: Path, config: Path, tmp_path: Path
 ) -> None:
     # each rank normalises its own part of a batch, so it does not learn what one process would
-    options: list[str | Path] = ["--config", config, "--data", studies, "--json"]
-    words = ["train", "cardiac-ct", *options, "--out", "two", "--set", "training.batch_size=16"]
-    launcher = [
-        "torch.distributed.run",
-        "--nproc-per-node=2",
-        f"--master-port={20000 + os.getpid() % 20000}",
-    ]
-    command = [sys.executable, "-m", *launcher, "-m", "stoker", *map(str, words)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    two = json.loads(done.stdout.splitlines()[-1])["values"]
+    more = ("--out", "two", "--set", "training.batch_size=16")
+    two = stage("train", config, studies, *more, cwd=tmp_path, ranks=2)["values"]
     assert load_checkpoint(tmp_path / "two/train/best.pt")["settings"]["world_size"] == 2
     val = ("--out", "two", "--set", "evaluation.split=val")
     one = stage("evaluate", config, studies, *val, cwd=tmp_path)["values"]
@@ -246,12 +222,3 @@ def test_packing_by_command(studies: Path, config: Path, tmp_path: Path) -> None
         "studies without lvef": 1,
         "studies without AS_maybe": 0,
     }
-
-
-def test_listing_recipes_imports_no_torch(tmp_path: Path) -> None:
-    code = "import sys; from stoker.recipes import find; find('cardiac-ct'); print('torch' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
-    assert done.stdout == "False\n"
-    assert find("cardiac_ct").stages == ("train", "evaluate", "predict")

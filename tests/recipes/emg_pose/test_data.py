@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 import stoker
 from stoker.errors import SourceError
+from stoker.recipes._windows import window_loader
 from stoker.recipes.emg_pose._augment import make_augment
-from stoker.recipes.emg_pose._data import Collection, fit_statistics, make_loader, open_collection
+from stoker.recipes.emg_pose._data import Collection, fit_statistics, open_collection
 from stoker.recipes.emg_pose._layout import read_sessions
 from stoker.recipes.emg_pose._prepare import prepare
 from stoker.recipes.emg_pose._settings import AugmentSettings, EmgSettings, WindowSettings
@@ -72,7 +73,7 @@ def test_only_training_windows_are_jittered(collection: Collection) -> None:
     settings = EmgSettings(**QUIET, windows=WindowSettings(length=200, stride=100))
     for train in (True, False):
         view, _ = collection.windows("train", settings.windows, train=train)
-        with view, make_loader(view, settings, device="cpu") as loader:
+        with view, window_loader(view, settings, device="cpu") as loader:
             first, second = ([batch["emg"].clone() for batch in loader] for _ in range(2))
         assert all((a == b).all() for a, b in zip(first, second, strict=True)) is not train
 
@@ -145,8 +146,8 @@ def test_augmentation_turns_the_band_and_keeps_the_angles(sessions: Path) -> Non
     augment = make_augment(settings.augment, seed=0)
     with (
         view,
-        make_loader(view, settings, device="cpu") as plain,
-        make_loader(view, settings, device="cpu", augment=augment) as turned,
+        window_loader(view, settings, device="cpu") as plain,
+        window_loader(view, settings, device="cpu", augment=augment) as turned,
     ):
         before, after = next(iter(plain)), next(iter(turned))
         turns = {

@@ -1,21 +1,17 @@
 import json
-import os
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-import torch
-import yaml
 
 from stoker.recipes import find
 from stoker.recipes.emg_pose._prepare import prepare
 from stoker.recipes.emg_pose._settings import PROFILES, EmgSettings
 from stoker.train import load_checkpoint
 from support.commands import call
+from support.stages import have_same_weights, run_stage, write_config
 
 TINY = {
     "progress": False,
@@ -25,19 +21,12 @@ TINY = {
 }
 
 
+stage = partial(run_stage, "emg-pose")
+
+
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
-    path = tmp_path / "tiny.yaml"
-    path.write_text(yaml.safe_dump(TINY))
-    return path
-
-
-def stage(name: str, tiny: Path, data: Path, *more: str, cwd: Path) -> dict[str, Any]:
-    words = ("train", "emg-pose", "--stage", name, "--config", tiny, "--data", data, "--out", "run", "--json")
-    done = call(*words, *more, cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return write_config(tmp_path / "tiny.yaml", TINY)
 
 
 def test_from_raw_files_to_predictions_by_commands(sessions: Path, tiny: Path, tmp_path: Path) -> None:
@@ -76,47 +65,31 @@ def _check_predictions(path: Path, sessions: Path) -> None:
 
 def test_a_packed_store_trains_to_the_same_weights(sessions: Path, tiny: Path, tmp_path: Path) -> None:
     prepare(sessions, tmp_path / "emg.stoker", EmgSettings(progress=False), workers=0)
-    weights = []
     for data, out in ((sessions, "files"), (tmp_path / "emg.stoker", "store")):
         stage("train", tiny, data, "--set", f"out={out}", "--set", "training.epochs=1", cwd=tmp_path)
-        weights.append(load_checkpoint(tmp_path / out / "train/last.pt")["model"])
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert have_same_weights(*(tmp_path / out / "train/last.pt" for out in ("files", "store")))
 
 
 def test_a_run_goes_on_to_the_bit(sessions: Path, tiny: Path, tmp_path: Path) -> None:
-    stage("train", tiny, sessions, "--set", "out=whole", cwd=tmp_path)
     half = ("--set", "out=parts", "--set", "training.checkpoint_every=3")
     stop = ("--set", "training.epochs=1", "--set", "training.warmup=0", "--set", "training.floor=1")
     constant = ("--set", "training.warmup=0", "--set", "training.floor=1")
     stage("train", tiny, sessions, *half, *stop, cwd=tmp_path)
     stage("train", tiny, sessions, *half, *constant, "--resume", "auto", cwd=tmp_path)
-    stage("train", tiny, sessions, "--set", "out=whole2", *constant, cwd=tmp_path)
-    parts, whole = (
-        load_checkpoint(tmp_path / f"{name}/train/last.pt")["model"] for name in ("parts", "whole2")
-    )
-    assert all(torch.equal(parts[name], whole[name]) for name in parts)
+    stage("train", tiny, sessions, "--set", "out=whole", *constant, cwd=tmp_path)
+    assert have_same_weights(*(tmp_path / out / "train/last.pt" for out in ("parts", "whole")))
 
 
 def test_torchrun_trains_and_evaluates_what_one_process_does(
     sessions: Path, tiny: Path, tmp_path: Path
 ) -> None:
-    options: list[str | Path] = ["--config", tiny, "--data", sessions, "--json", "--set", "training.epochs=1"]
-    options += ["--set", "model.dropout=0", "--set", "augment.channel_dropout=0"]
+    more = ("training.epochs=1", "model.dropout=0", "augment.channel_dropout=0")
+    words = [word for each in more for word in ("--set", each)]
     found = []
-    for number, out in ((2, "two"), (1, "one")):
-        words = ["train", "emg-pose", *options, "--out", out, "--set", f"training.batch_size={16 // number}"]
-        launcher = [
-            "torch.distributed.run",
-            "--nproc-per-node=2",
-            f"--master-port={20000 + os.getpid() % 20000}",
-        ]
-        if number == 1:
-            done = call(*words, cwd=tmp_path)
-        else:
-            command = [sys.executable, "-m", *launcher, "-m", "stoker", *map(str, words)]
-            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        found.append(json.loads(done.stdout.splitlines()[-1])["values"])
+    for ranks in (1, 2):
+        batch = ("--set", f"training.batch_size={16 // ranks}", "--set", f"out=by-{ranks}")
+        done = stage("train", tiny, sessions, *words, *batch, cwd=tmp_path, ranks=ranks)
+        found.append(done["values"])
     assert found[0]["mae"] == pytest.approx(found[1]["mae"], rel=1e-3)
 
 
@@ -187,15 +160,6 @@ def test_packing_by_command(sessions: Path, tmp_path: Path) -> None:
     assert packed["num_samples"] == 8
     assert packed["counts"] == json.loads(judged.stdout)["counts"]
     assert packed["counts"]["sessions for test"] == 2
-
-
-def test_listing_recipes_imports_no_torch(tmp_path: Path) -> None:
-    code = "import sys; from stoker.recipes import find; find('emg-pose'); print('torch' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
-    assert done.stdout == "False\n"
-    assert find("emg_pose").stages == ("train", "evaluate", "predict")
 
 
 def test_it_learns(tmp_path: Path) -> None:

@@ -1,23 +1,18 @@
 import json
-import os
 import shutil
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import yaml
 from PIL import Image
 
 import stoker
-from stoker.recipes import find
 from stoker.recipes.face_parsing import CLASSES, PALETTE
 from stoker.recipes.face_parsing._settings import PROFILES, FaceSettings
 from stoker.train import load_checkpoint
 from support.commands import call
+from support.stages import have_same_weights, run_stage, write_config
 
 TINY = {
     "progress": False,
@@ -27,19 +22,12 @@ TINY = {
 }
 
 
+stage = partial(run_stage, "face-parsing")
+
+
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
-    path = tmp_path / "tiny.yaml"
-    path.write_text(yaml.safe_dump(TINY))
-    return path
-
-
-def stage(name: str, tiny: Path, data: Path, *more: str, cwd: Path) -> dict[str, Any]:
-    words = ("train", "face-parsing", "--stage", name, "--config", tiny, "--data", data, "--json")
-    done = call(*words, "--out", "run", *more, cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return write_config(tmp_path / "tiny.yaml", TINY)
 
 
 def test_from_raw_files_to_predicted_masks_by_commands(faces: Path, tiny: Path, tmp_path: Path) -> None:
@@ -115,11 +103,9 @@ def test_a_packed_store_and_celebamask_train_too(faces: Path, tiny: Path, tmp_pa
     done = call("pack", "--recipe", "face-parsing", "--config", tiny, faces, "faces.stoker", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     more = ("--set", "training.epochs=1")
-    weights = []
     for data, out in ((faces, "files"), (tmp_path / "faces.stoker", "store")):
         stage("train", tiny, data, *more, "--set", f"out={out}", cwd=tmp_path)
-        weights.append(load_checkpoint(tmp_path / out / "train/last.pt")["model"])
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert have_same_weights(*(tmp_path / out / "train/last.pt" for out in ("files", "store")))
     synthetic = (
         "--set",
         "synthetic.num_train=6",
@@ -143,34 +129,16 @@ def test_a_run_goes_on_to_the_bit(faces: Path, tiny: Path, tmp_path: Path) -> No
     stage("train", tiny, faces, *parts, "--set", "training.epochs=1", cwd=tmp_path)
     stage("train", tiny, faces, *parts, "--resume", "auto", cwd=tmp_path)
     stage("train", tiny, faces, *common, "--set", "out=whole", cwd=tmp_path)
-    states = [load_checkpoint(tmp_path / f"{name}/train/last.pt") for name in ("parts", "whole")]
-    for kind in ("model", "ema"):
-        one, other = (state[kind] if kind == "model" else state[kind]["average"] for state in states)
-        assert all(torch.equal(one[name], other[name]) for name in one)
+    assert load_checkpoint(tmp_path / "whole/train/last.pt")["ema"]["average"]
+    assert have_same_weights(*(tmp_path / out / "train/last.pt" for out in ("parts", "whole")))
 
 
 def test_torchrun_trains_what_one_process_does(faces: Path, tiny: Path, tmp_path: Path) -> None:
-    options: list[str | Path] = ["--config", tiny, "--data", faces, "--json", "--set", "training.epochs=1"]
     found = []
-    for number, out in ((2, "two"), (1, "one")):
-        words = [
-            "train",
-            "face-parsing",
-            *options,
-            "--out",
-            out,
-            "--set",
-            f"training.batch_size={4 // number}",
-        ]
-        if number == 1:
-            done = call(*words, cwd=tmp_path)
-        else:
-            port = f"--master-port={20000 + os.getpid() % 20000}"
-            launcher = ["torch.distributed.run", "--nproc-per-node=2", port]
-            command = [sys.executable, "-m", *launcher, "-m", "stoker", *map(str, words)]
-            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        found.append(json.loads(done.stdout.splitlines()[-1])["values"])
+    for ranks in (1, 2):
+        more = ("training.epochs=1", f"training.batch_size={4 // ranks}", f"out=by-{ranks}")
+        words = [word for each in more for word in ("--set", each)]
+        found.append(stage("train", tiny, faces, *words, cwd=tmp_path, ranks=ranks)["values"])
     assert found[0]["loss"] == pytest.approx(found[1]["loss"], rel=1e-3)
     assert found[0]["miou"] == pytest.approx(found[1]["miou"], rel=2e-2)
 
@@ -238,12 +206,3 @@ def test_packing_by_command(faces: Path, tmp_path: Path) -> None:
     again = call(*words, cwd=tmp_path)
     assert again.returncode == 1
     assert json.loads(again.stdout)["num_samples"] == 23
-
-
-def test_listing_recipes_imports_no_torch(tmp_path: Path) -> None:
-    code = "import sys; from stoker.recipes import find; find('face-parsing'); print('torch' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
-    assert done.stdout == "False\n"
-    assert find("face_parsing").stages == ("train", "evaluate", "predict")

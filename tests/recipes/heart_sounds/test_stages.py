@@ -1,9 +1,6 @@
 """Whole stages by command, on a few synthetic recordings."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ from stoker.recipes import find
 from stoker.recipes.heart_sounds import HeartSoundSettings
 from stoker.train import load_checkpoint
 from support.commands import call
+from support.stages import torchrun
 
 TINY = [
     "--profile=quick_demo",
@@ -102,30 +100,9 @@ def test_views_can_be_made_ahead_and_keys_by_a_momentum_encoder(out: Path, tmp_p
 
 
 def test_two_ranks_pretrain_together(out: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    words = [
-        "-m",
-        "stoker",
-        "train",
-        "heart-sounds",
-        "--stage=pretrain",
-        "--data",
-        out / STORE,
-    ]
-    more = [
-        "--set=contrast.momentum=0.99",
-        "--set=contrast.queue=40",
-        "--set=pretraining.batch_size=8",
-        "--json",
-    ]
-    done = subprocess.run(
-        [*command, *map(str, words), f"--out={out / 'two'}", *TINY, *more],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-        env={**os.environ, "PYTHONWARNINGS": "default"},
-    )
+    more = ("--set=contrast.momentum=0.99", "--set=contrast.queue=40", "--set=pretraining.batch_size=8")
+    words = ("train", "heart-sounds", "--stage=pretrain", "--data", out / STORE, "--out=two", "--json")
+    done = torchrun(*words, *TINY, *more, cwd=out, ranks=2)
     assert done.returncode == 0, done.stderr
     state = load_checkpoint(out / "two" / "pretrain" / "last.pt")
     assert state["settings"]["world_size"] == 2

@@ -9,8 +9,9 @@ from sklearn.preprocessing import StandardScaler
 
 import stoker
 from stoker.errors import SourceError
+from stoker.recipes._windows import window_loader
 from stoker.recipes.printer_tcn import COLUMNS, FEATURES, TARGETS, Scaler
-from stoker.recipes.printer_tcn._data import Layers, deal, make_loader, normalize, open_layers
+from stoker.recipes.printer_tcn._data import Layers, deal, normalize, open_layers
 from stoker.recipes.printer_tcn._layout import find_layers, read_layer
 from stoker.recipes.printer_tcn._prepare import prepare
 from stoker.recipes.printer_tcn._scaler import fit_scaler
@@ -87,7 +88,7 @@ def test_only_training_windows_are_jittered(layers: Layers, tmp_path: Path) -> N
     settings = PrinterSettings(**QUIET, windows=WindowSettings(length=100, horizon=20, stride=40))
     for train in (True, False):
         view = data.windows("train", settings.windows, train=train)
-        with view, make_loader(view, settings, device="cpu") as loader:
+        with view, window_loader(view, settings, device="cpu") as loader:
             first, second = ([batch["series"].clone() for batch in loader] for _ in range(2))
         assert all((a == b).all() for a, b in zip(first, second, strict=True)) is not train
 

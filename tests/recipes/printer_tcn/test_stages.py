@@ -1,14 +1,11 @@
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-import torch
-import yaml
 
 from stoker.recipes import find
 from stoker.recipes.printer_tcn._layout import find_layers, read_layer
@@ -16,6 +13,7 @@ from stoker.recipes.printer_tcn._settings import PROFILES, PrinterSettings
 from stoker.train import load_checkpoint
 from support.commands import call
 from support.ranks import run_ranks
+from support.stages import have_same_weights, run_stage, write_config
 
 TINY: dict[str, Any] = {
     "progress": False,
@@ -25,31 +23,12 @@ TINY: dict[str, Any] = {
 }
 
 
+stage = partial(run_stage, "printer-tcn")
+
+
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
-    path = tmp_path / "tiny.yaml"
-    path.write_text(yaml.safe_dump(TINY))
-    return path
-
-
-def stage(name: str, tiny: Path, data: Path, *more: str, cwd: Path) -> dict[str, Any]:
-    words = (
-        "train",
-        "printer-tcn",
-        "--stage",
-        name,
-        "--config",
-        tiny,
-        "--data",
-        data,
-        "--out",
-        "run",
-        "--json",
-    )
-    done = call(*words, *more, cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return write_config(tmp_path / "tiny.yaml", TINY)
 
 
 def test_from_raw_files_to_predictions_by_commands(parts: Path, tiny: Path, tmp_path: Path) -> None:
@@ -100,11 +79,9 @@ def _check_predictions(path: Path, parts: Path, values: dict[str, float]) -> Non
 def test_a_packed_store_trains_to_the_same_weights(
     parts: Path, packed: Path, tiny: Path, tmp_path: Path
 ) -> None:
-    weights = []
     for data, out in ((parts, "files"), (packed, "store")):
         stage("train", tiny, data, "--set", f"out={out}", "--set", "training.epochs=1", cwd=tmp_path)
-        weights.append(load_checkpoint(tmp_path / out / "train/last.pt")["model"])
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert have_same_weights(*(tmp_path / out / "train/last.pt" for out in ("files", "store")))
 
 
 def test_a_run_goes_on_to_the_bit(packed: Path, tiny: Path, tmp_path: Path) -> None:
@@ -113,10 +90,7 @@ def test_a_run_goes_on_to_the_bit(packed: Path, tiny: Path, tmp_path: Path) -> N
     stage("train", tiny, packed, *part, "--set", "training.epochs=1", cwd=tmp_path)
     stage("train", tiny, packed, *part, "--resume", "auto", cwd=tmp_path)
     stage("train", tiny, packed, "--set", "out=whole", *constant, cwd=tmp_path)
-    parted, whole = (
-        load_checkpoint(tmp_path / f"{name}/train/last.pt")["model"] for name in ("parts", "whole")
-    )
-    assert all(torch.equal(parted[name], whole[name]) for name in parted)
+    assert have_same_weights(*(tmp_path / out / "train/last.pt" for out in ("parts", "whole")))
 
 
 def test_two_ranks_train_and_evaluate_what_one_process_does(packed: Path, tmp_path: Path) -> None:
@@ -198,7 +172,10 @@ def test_mistakes_are_named(parts: Path, packed: Path, tiny: Path, tmp_path: Pat
     assert done.returncode == 2
     assert "best.pt" in done.stderr
     assert "no stage 'pretrain'" in call(*words, packed, "--stage", "pretrain", cwd=tmp_path).stderr
-    assert "a mapped store" in call(*words, packed, "--set", "loading.preload=true", cwd=tmp_path).stderr
+    assert (
+        "windows of mapped files"
+        in call(*words, packed, "--set", "loading.preload=true", cwd=tmp_path).stderr
+    )
     assert "no profile 'huge'" in call(*words, packed, "--profile", "huge", cwd=tmp_path).stderr
     assert "a pattern of such folders" in call(*words, "data_simulation_*", cwd=tmp_path).stderr
     alone = parts / "data_simulation_bearing5_3"
@@ -214,15 +191,6 @@ def test_packing_by_command(parts: Path, tmp_path: Path) -> None:
     assert packed["num_samples"] == 12
     assert packed["counts"] == json.loads(judged.stdout)["counts"]
     assert call("verify", "layers.stoker", cwd=tmp_path).returncode == 0
-
-
-def test_listing_recipes_imports_no_torch(tmp_path: Path) -> None:
-    code = "import sys; from stoker.recipes import find; find('printer-tcn'); print('torch' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
-    assert done.stdout == "False\n"
-    assert find("printer_tcn").stages == ("train", "evaluate", "predict")
 
 
 def test_it_learns(tmp_path: Path) -> None:

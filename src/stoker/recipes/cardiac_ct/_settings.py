@@ -166,7 +166,6 @@ class CardiacSettings(RecipeSettings):
     out: Path = Path("runs/cardiac-ct")
     store: Path | None = None  # where the packed volumes are, or shall be; null: under `out`
     packed: Literal["auto", "pack", "never"] = "auto"  # auto: if there is a store; pack: bring it up to date
-    pretrained: Path | None = None  # weights to start from, evaluate or predict with; null: those under `out`
     synthetic: SyntheticSettings = Field(default_factory=SyntheticSettings)
     studies: StudySettings = Field(default_factory=StudySettings)
     labels: LabelSettings = Field(default_factory=LabelSettings)

@@ -1,7 +1,6 @@
 """Training, evaluation and prediction."""
 
 import csv
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import distributed, nn
 
-from stoker.errors import CheckpointMismatchError, UsageError
+from stoker.errors import UsageError
 from stoker.recipes._recipe import Outcome
 from stoker.recipes._settings import make_trainer
+from stoker.recipes._stage import load_trained, trained_checkpoint, write_evaluation
 from stoker.recipes.cardiac_ct._augment import make_augment
 from stoker.recipes.cardiac_ct._data import Collection, batches, open_collection
 from stoker.recipes.cardiac_ct._model import CardiacNet, Statistics, fit_statistics
@@ -22,7 +21,7 @@ from stoker.recipes.cardiac_ct._settings import CardiacSettings
 from stoker.recipes.cardiac_ct._splits import deal, members, read_kept, write_kept
 from stoker.recipes.cardiac_ct._synthetic import make_synthetic
 from stoker.recipes.cardiac_ct._task import CardiacTask
-from stoker.train import Trainer, load_checkpoint, process_group
+from stoker.train import Trainer, is_first, load_checkpoint, load_weights, process_group, wait_for_all
 
 
 def run(stage: str, settings: CardiacSettings) -> Outcome:
@@ -55,7 +54,7 @@ def _train(collection: Collection, settings: CardiacSettings, device: torch.devi
         ),
     )
     if settings.pretrained is not None:
-        _load_weights(model, load_checkpoint(settings.pretrained), settings.pretrained)
+        load_weights(model, load_checkpoint(settings.pretrained), settings.pretrained)
     augment = make_augment(settings.augment, settings.volume, seed=settings.seed)
     ask = settings.loading
     with (
@@ -87,7 +86,7 @@ def _evaluate(
 ) -> Outcome:
     """The model's errors, and beside them those of knowing nothing but the training labels."""
     folder = settings.out / "evaluate"
-    splits = _splits(collection, settings, _checkpoint(settings).parent, note=False)
+    splits = _splits(collection, settings, trained_checkpoint(settings).parent, note=False)
     chosen = members(splits, settings.evaluation.split, collection.labelled)
     with (
         _trainer(model, settings, None) as trainer,
@@ -97,14 +96,10 @@ def _evaluate(
     values |= trivial_errors(collection, chosen, settings, model.statistics)
     for name in settings.labels.regression:
         values[f"{name}/fraction_of_mean"] = values[f"{name}/mae"] / values[f"{name}/mean_mae"]
-    if _is_first():
-        folder.mkdir(parents=True, exist_ok=True)
-        kept = {key: value if np.isfinite(value) else None for key, value in values.items()}
-        found = {"schema_version": 1, "split": settings.evaluation.split, "values": kept}
-        (folder / "evaluation.json").write_text(json.dumps(found, indent=1) + "\n")
+    write_evaluation(folder, values, split=settings.evaluation.split)
     patients = len({collection.studies[i].patient for i in chosen})
     notes = (*collection.notes, f"{len(chosen)} studies of {patients} patients")
-    return Outcome(folder, values, _checkpoint(settings), notes)
+    return Outcome(folder, values, trained_checkpoint(settings), notes)
 
 
 def _predict(
@@ -113,10 +108,10 @@ def _predict(
     """Predictions of all studies of the split, labelled or not, by the first rank alone."""
     folder = settings.out / "predict"
     target = folder / "predictions.csv"
-    splits = _splits(collection, settings, _checkpoint(settings).parent, note=False)
+    splits = _splits(collection, settings, trained_checkpoint(settings).parent, note=False)
     chosen = members(splits, settings.evaluation.split, np.ones(len(splits), bool))
     with _trainer(model, settings, None) as trainer:
-        if _is_first():
+        if is_first():
             with batches(collection, chosen, settings, device=device, alone=True) as loader:
                 predictions = trainer.predict(loader).tolist()
             folder.mkdir(parents=True, exist_ok=True)
@@ -128,9 +123,9 @@ def _predict(
                     study = collection.studies[number]
                     writer.writerow([study.key, study.patient, *(f"{value:.5g}" for value in values)])
             temporary.replace(target)
-        _wait_for_all()
+        wait_for_all()
     notes = (*collection.notes, f"numbers and probabilities by study in {target}")
-    return Outcome(folder, {"studies": float(len(chosen))}, _checkpoint(settings), notes)
+    return Outcome(folder, {"studies": float(len(chosen))}, trained_checkpoint(settings), notes)
 
 
 def trivial_errors(
@@ -153,14 +148,14 @@ def trivial_errors(
 def _open(settings: CardiacSettings) -> Collection:
     """The data that was named, or synthetic studies; what is written for it is written by the first rank."""
     data = settings.data or settings.out / "synthetic"
-    if _is_first():
+    if is_first():
         if settings.data is None:
             make_synthetic(data, settings.synthetic, seed=settings.seed)
         if settings.packed == "pack" or (settings.data is None and settings.packed == "auto"):
             prepare(data, settings.store_path, settings)
-    _wait_for_all()
+    wait_for_all()
     collection = open_collection(data, settings)
-    if _is_first() and settings.progress:
+    if is_first() and settings.progress:
         sys.stderr.write(f"{collection.notes[0]}\n")
     return collection
 
@@ -172,48 +167,29 @@ def _splits(
     path = folder / "splits.json"
     kept = read_kept(path) if settings.splits.column is None else {}
     splits = deal(collection.studies, collection.labels, settings.labels, settings.splits, kept)
-    _wait_for_all()  # all ranks have read it
-    if note and _is_first():
+    wait_for_all()  # all ranks have read it
+    if note and is_first():
         write_kept(path, collection.studies, splits, kept)
     return splits
 
 
 def _trainer(model: CardiacNet, settings: CardiacSettings, folder: Path | None) -> Trainer:
     task = CardiacTask(settings.labels, settings.loss, model.statistics)
-    options: dict[str, Any] = {} if folder else {"ema": None, "log": None}
-    return make_trainer(model, task, settings, folder=folder, options=options)  # type: ignore[arg-type]
-
-
-def _checkpoint(settings: CardiacSettings) -> Path:
-    return settings.pretrained or settings.out / "train" / "best.pt"
+    return make_trainer(model, task, settings, folder=folder)
 
 
 def _load_model(settings: CardiacSettings) -> tuple[CardiacNet, CardiacSettings]:
     """The trained model, with the sizes, volumes and labels that it was trained with."""
-    path = _checkpoint(settings)
-    state = load_checkpoint(path)
-    if "volume" not in state.get("config", {}):
-        raise CheckpointMismatchError(
-            f"{path} is no checkpoint of this recipe: it has no settings of volumes"
-        )
-    trained_with = CardiacSettings.model_validate(state["config"])
+    path = trained_checkpoint(settings)
+    state, trained_with = load_trained(path, CardiacSettings, sections={"labels", "model", "volume"})
     labels = trained_with.labels
     model = CardiacNet(
         trained_with.model,
         num_regressions=len(labels.regression),
         num_decisions=len(labels.classification),
     )
-    _load_weights(model, state, path)
+    load_weights(model, state, path)
     return model, trained_with
-
-
-def _load_weights(model: nn.Module, state: Mapping[str, Any], path: Path) -> None:
-    """Weights, the averaged ones where there are, and statistics."""
-    average = state.get("ema") or {"average": {}}
-    try:
-        model.load_state_dict({**state["model"], **average["average"]})
-    except (KeyError, RuntimeError) as error:
-        raise CheckpointMismatchError(f"{path} is of another model than the settings: {error}") from error
 
 
 def _with_tables(trained_with: CardiacSettings, settings: CardiacSettings) -> Any:
@@ -223,12 +199,3 @@ def _with_tables(trained_with: CardiacSettings, settings: CardiacSettings) -> An
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in values.items() if isinstance(value, float)}
-
-
-def _is_first() -> bool:
-    return not distributed.is_initialized() or distributed.get_rank() == 0
-
-
-def _wait_for_all() -> None:
-    if distributed.is_initialized():
-        distributed.barrier()

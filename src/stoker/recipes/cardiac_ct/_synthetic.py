@@ -8,13 +8,13 @@ Places are in mm from the body's middle: to the right, to the front, upwards. Th
 """
 
 import csv
-import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stoker.errors import UsageError
+from stoker.recipes._raw import make_up
 from stoker.recipes.cardiac_ct._settings import SyntheticSettings
 
 COLUMNS = ("basename", "folder", "patient_id", "description", "lvef", "AS_maybe", "AS_definite")
@@ -26,17 +26,8 @@ _AIR, _LUNG, _TISSUE, _WALL, _CONTRAST, _BONE, _LIME = -1000.0, -820.0, 30.0, 70
 
 def make_synthetic(folder: Path, settings: SyntheticSettings, *, seed: int) -> None:
     """Write the studies that the settings ask for, unless the folder has just these already."""
-    wanted = json.dumps({"seed": seed, **settings.model_dump()})
-    note = folder / "synthetic.json"
-    if note.is_file() and note.read_text() == wanted:
-        return
-    if folder.is_dir() and any(folder.iterdir()):
-        if not note.is_file():
-            raise UsageError(f"{folder} holds something else than synthetic studies; choose another folder")
-        for path in [note, folder / "studies.csv", *folder.glob("stanford_*/*.nii.gz")]:
-            path.unlink(missing_ok=True)
-    write_studies(folder, **settings.model_dump(), seed=seed)
-    note.write_text(wanted)  # last: what was interrupted has none
+    facts = {"seed": seed, **settings.model_dump()}
+    make_up(folder, facts, what="studies", write=partial(write_studies, **facts))
 
 
 def write_studies(

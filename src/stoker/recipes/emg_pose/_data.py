@@ -1,7 +1,7 @@
 """Sessions, as they are or packed, as windows; and what is known of the training ones."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 import stoker
-from stoker.config import usable_cores
 from stoker.errors import SourceError, StoreNotFoundError
 from stoker.loader import Windows
 from stoker.recipes.emg_pose._layout import (
@@ -113,34 +112,6 @@ def fit_statistics(collection: Collection, settings: EmgSettings) -> Statistics:
         tuple(mean.tolist()),
         tuple(np.where(std > 0, std, 1.0).tolist()),
         tuple(float(each) for each in found["joint_angles"].mean),
-    )
-
-
-def make_loader(
-    view: Windows,
-    settings: EmgSettings,
-    *,
-    device: Any,
-    shuffle: bool = False,
-    augment: Callable[..., Any] | None = None,
-    alone: bool = False,
-) -> stoker.Loader:
-    """Batches of windows; `alone` gives this process all of them, whatever other ranks there are."""
-    ask, size = settings.loading, settings.training.batch_size
-    row_bytes = 8 + sum(int(np.prod(shape)) * dtype.itemsize for dtype, shape in view.fields.values())
-    num_workers = ask.num_workers or usable_cores()
-    ahead = (num_workers * ask.prefetch + 1) * size * row_bytes
-    return stoker.Loader(
-        view,
-        batch_size=size,
-        shuffle=shuffle,
-        seed=settings.seed,
-        device=device,
-        augment=augment,
-        num_workers=ask.num_workers,
-        memory_bytes=ahead if ask.memory_bytes is None else ask.memory_bytes,
-        rank=0 if alone else None,
-        world_size=1 if alone else None,
     )
 
 

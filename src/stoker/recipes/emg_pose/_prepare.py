@@ -1,8 +1,7 @@
 """Packing: sessions become samples of a store, the EMG [16, T] and the angles [20, T] in float32."""
 
 import json
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,8 @@ import h5py
 import numpy as np
 import xxhash
 
-import stoker
-from stoker.config import usable_cores
-from stoker.errors import BadSampleError, SourceError
+from stoker.errors import BadSampleError
+from stoker.recipes._raw import pack_usable
 from stoker.recipes._recipe import Prepared
 from stoker.recipes.emg_pose._data import FACTS, describe
 from stoker.recipes.emg_pose._layout import DATASET, GROUP, NUM_CHANNELS, NUM_JOINTS, Session, read_sessions
@@ -61,31 +59,20 @@ def prepare(
         SourceError: none can be used.
     """
     sessions, problems = read_sessions(data)
-    if validate_only:
-        found, bad = _look_at_all(sessions, workers)
-    else:
-        packed = stoker.pack(
-            SessionSource(sessions),
-            store,
-            on_error="skip",
-            force=force,
-            workers=workers,
-            progress=settings.progress,
-        )
-        found = {
-            packed.key(i): (int(steps), int(failed))
-            for i, (steps, failed) in enumerate(
-                zip(packed.column("num_steps"), packed.column("num_failed"), strict=True)
-            )
-        }
-        bad = _reasons([each for each in sessions if each.path.stem not in found])
+    found, bad = pack_usable(
+        SessionSource(sessions),
+        None if validate_only else store,
+        what=f"sessions in {data}",
+        fields=("num_steps", "num_failed"),
+        force=force,
+        workers=workers,
+        progress=settings.progress,
+    )
     used = [each for each in sessions if each.path.stem in found]
-    num_steps = sum(steps for steps, _ in found.values())
-    num_failed = sum(failed for _, failed in found.values())
+    num_steps = sum(int(steps) for steps, _ in found.values())
+    num_failed = sum(int(failed) for _, failed in found.values())
     share = round(num_failed / max(1, num_steps), 4)
     counts = describe(used, num_steps) | {"share of steps without a pose": share}
-    if not used:
-        raise SourceError(f"none of the {len(sessions)} sessions in {data} can be used; {bad[0]}")
     return Prepared(store, len(used), counts, (*problems, *bad))
 
 
@@ -116,35 +103,3 @@ def read_session(path: Path) -> dict[str, Any]:
             raise BadSampleError(path.stem, why)
     failed = int((angles == 0).all(0).sum())
     return {"emg": emg, "joint_angles": angles, "num_steps": len(rows), "num_failed": failed}
-
-
-def _look_at_all(
-    sessions: Sequence[Session], workers: int | None
-) -> tuple[Mapping[str, tuple[int, int]], list[str]]:
-    """Steps, and steps without a pose, of each session that can be used; and what is wrong with others."""
-    num_workers = min(usable_cores() if workers is None else workers, len(sessions))
-    paths = [each.path for each in sessions]
-    if num_workers > 1:
-        with ProcessPoolExecutor(num_workers) as pool:
-            answers = list(pool.map(_look, paths))
-    else:
-        answers = [_look(path) for path in paths]
-    found = {path.stem: each for path, each in zip(paths, answers, strict=True) if not isinstance(each, str)}
-    return found, [each for each in answers if isinstance(each, str)]
-
-
-def _look(path: Path) -> tuple[int, int] | str:
-    try:
-        session = read_session(path)
-    except BadSampleError as error:
-        return str(error)
-    return session["num_steps"], session["num_failed"]
-
-
-def _reasons(sessions: Sequence[Session]) -> list[str]:
-    """Why these could not be packed."""
-    return [
-        each if isinstance(each, str) else f"{session.path.name} was not packed"
-        for session in sessions
-        for each in [_look(session.path)]
-    ]

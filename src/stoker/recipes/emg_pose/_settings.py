@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from stoker.config import Settings
-from stoker.recipes._settings import LoadingSettings, RecipeSettings, TrainingSettings
+from stoker.recipes._settings import TrainingSettings, WindowLoadingSettings, WindowRecipeSettings
 
 Count = Annotated[int, Field(ge=1)]
 Steps = Annotated[int, Field(ge=0)]  # of time, at 2000 a second
@@ -109,17 +109,10 @@ class EvaluationSettings(Settings):
     split: Literal["train", "val", "test", "all"] = "test"
 
 
-class EmgLoadingSettings(LoadingSettings):
+class EmgLoadingSettings(WindowLoadingSettings):
     """How windows are read."""
 
     num_workers: int | None = Field(default=4, ge=0)  # threads
-    prefetch: Count = 2  # batches read ahead, for each of them; memory_bytes goes before it
-
-    @model_validator(mode="after")
-    def _for_windows(self) -> "EmgLoadingSettings":
-        if self.preload or self.cache is not None:
-            raise ValueError("preload and cache are for whole samples; windows of mapped files need neither")
-        return self
 
 
 class EmgTrainingSettings(TrainingSettings):
@@ -134,11 +127,10 @@ class EmgTrainingSettings(TrainingSettings):
     monitor: str = "mae"
 
 
-class EmgSettings(RecipeSettings):
+class EmgSettings(WindowRecipeSettings):
     """From wrist EMG to the angles of a hand."""
 
     out: Path = Path("runs/emg-pose")
-    pretrained: Path | None = None  # weights to start from, evaluate or predict with; null: those under `out`
     synthetic: SyntheticSettings = Field(default_factory=SyntheticSettings)
     windows: WindowSettings = Field(default_factory=WindowSettings)
     normalize: NormalizeSettings = Field(default_factory=NormalizeSettings)

@@ -1,24 +1,25 @@
 """Training, evaluation and prediction."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
-from stoker.errors import CheckpointMismatchError, UsageError
+from stoker.errors import UsageError
 from stoker.recipes._recipe import Outcome
 from stoker.recipes._settings import make_trainer
+from stoker.recipes._stage import load_trained, trained_checkpoint, write_evaluation
+from stoker.recipes._windows import window_loader
 from stoker.recipes.emg_pose._augment import make_augment
-from stoker.recipes.emg_pose._data import Collection, fit_statistics, make_loader, open_collection
+from stoker.recipes.emg_pose._data import Collection, fit_statistics, open_collection
 from stoker.recipes.emg_pose._model import PoseNet
 from stoker.recipes.emg_pose._predictions import write_predictions
 from stoker.recipes.emg_pose._settings import EmgSettings
 from stoker.recipes.emg_pose._synthetic import make_synthetic
 from stoker.recipes.emg_pose._task import PoseTask
-from stoker.train import Trainer, load_checkpoint, process_group
+from stoker.train import Trainer, is_first, load_checkpoint, load_weights, process_group, wait_for_all
 
 
 def run(stage: str, settings: EmgSettings) -> Outcome:
@@ -41,7 +42,7 @@ def _train(collection: Collection, settings: EmgSettings, device: torch.device) 
     padding = settings.windows.padding
     model = PoseNet(settings.model, padding=padding, statistics=fit_statistics(collection, settings))
     if settings.pretrained is not None:
-        _load_weights(model, load_checkpoint(settings.pretrained), settings.pretrained)
+        load_weights(model, load_checkpoint(settings.pretrained), settings.pretrained)
     trainer = _trainer(model, settings, settings, folder)
     train_view, train_sessions = collection.windows("train", settings.windows, train=True)
     val_view, val_sessions = collection.windows("val", settings.windows)
@@ -50,8 +51,8 @@ def _train(collection: Collection, settings: EmgSettings, device: torch.device) 
         trainer,
         train_view,
         val_view,
-        make_loader(train_view, settings, device=device, shuffle=True, augment=augment) as train,
-        make_loader(val_view, settings, device=device) as val,
+        window_loader(train_view, settings, device=device, shuffle=True, augment=augment) as train,
+        window_loader(val_view, settings, device=device) as val,
     ):
         result = trainer.fit(train, val, epochs=settings.training.epochs, resume=settings.resume)
     notes = (
@@ -85,22 +86,18 @@ def _evaluate(
     values: dict[str, Any] = {}
     with view, _trainer(model, trained_with, settings, None) as trainer:
         for name, part in views.items():
-            with make_loader(part, settings, device=device) as loader:
+            with window_loader(part, settings, device=device) as loader:
                 values |= {f"{name}{key}": value for key, value in trainer.evaluate(loader).items()}
         constant = _MeanPose(model.angle_mean, windows.length)
         with (
             _trainer(constant, trained_with, settings, None) as mean_trainer,
-            make_loader(view, settings, device=device) as loader,
+            window_loader(view, settings, device=device) as loader,
         ):
             values["mean_pose_mae"] = mean_trainer.evaluate(loader)["mae"]
     values["fraction_of_mean_pose"] = values["mae"] / values["mean_pose_mae"]
-    if _is_first():
-        folder.mkdir(parents=True, exist_ok=True)
-        kept = {key: value if value == value else None for key, value in values.items()}  # noqa: PLR0124 - NaN
-        found = {"schema_version": 1, "split": settings.evaluation.split, "values": kept}
-        (folder / "evaluation.json").write_text(json.dumps(found, indent=1) + "\n")
+    write_evaluation(folder, values, split=settings.evaluation.split)
     notes = (f"{len(view)} windows of {len(sessions)} sessions; every joint in evaluation.json",)
-    return Outcome(folder, _main_values(values), _checkpoint(settings), notes)
+    return Outcome(folder, _main_values(values), trained_checkpoint(settings), notes)
 
 
 def _predict(
@@ -117,14 +114,14 @@ def _predict(
     target = folder / "predictions.h5"
     counts: Mapping[str, float] = {}
     with _trainer(model, trained_with, settings, None) as trainer:
-        if _is_first():
+        if is_first():
             view, sessions = collection.windows(
                 settings.evaluation.split, windows, skip_failed=False, fields=("emg",)
             )
-            with view, make_loader(view, settings, device=device, alone=True) as loader:
+            with view, window_loader(view, settings, device=device, alone=True) as loader:
                 counts = write_predictions(target, trainer, loader, view, sessions)
-        _wait_for_all()
-    return Outcome(folder, counts, _checkpoint(settings), (f"angles by session in {target}",))
+        wait_for_all()
+    return Outcome(folder, counts, trained_checkpoint(settings), (f"angles by session in {target}",))
 
 
 class _MeanPose(nn.Module):
@@ -143,35 +140,16 @@ def _trainer(
     model: nn.Module, trained_with: EmgSettings, settings: EmgSettings, folder: Path | None
 ) -> Trainer:
     task = PoseTask(trained_with.loss, settings.measuring, trained_with.windows.padding)
-    options: dict[str, Any] = {"mode": "min"} | ({} if folder else {"ema": None, "log": None})
-    return make_trainer(model, task, settings, folder=folder, options=options)  # type: ignore[arg-type]
-
-
-def _checkpoint(settings: EmgSettings) -> Path:
-    return settings.pretrained or settings.out / "train" / "best.pt"
+    return make_trainer(model, task, settings, folder=folder, options={"mode": "min"})
 
 
 def _load_model(settings: EmgSettings) -> tuple[PoseNet, EmgSettings]:
     """The trained model, with the sizes and context that it was trained with."""
-    path = _checkpoint(settings)
-    state = load_checkpoint(path)
-    if "model" not in state.get("config", {}):
-        raise CheckpointMismatchError(
-            f"{path} is no checkpoint of this recipe: it has no settings of a model"
-        )
-    trained_with = EmgSettings.model_validate(state["config"])
+    path = trained_checkpoint(settings)
+    state, trained_with = load_trained(path, EmgSettings, sections={"model", "windows"})
     model = PoseNet(trained_with.model, padding=trained_with.windows.padding)
-    _load_weights(model, state, path)
+    load_weights(model, state, path)
     return model, trained_with
-
-
-def _load_weights(model: nn.Module, state: Mapping[str, Any], path: Path) -> None:
-    """Weights, the averaged ones where there are, and statistics."""
-    average = state.get("ema") or {"average": {}}
-    try:
-        model.load_state_dict({**state["model"], **average["average"]})
-    except (KeyError, RuntimeError) as error:
-        raise CheckpointMismatchError(f"{path} is of another model than the settings: {error}") from error
 
 
 def _data(settings: EmgSettings) -> Path:
@@ -179,21 +157,12 @@ def _data(settings: EmgSettings) -> Path:
     if settings.data is not None:
         return settings.data
     folder = settings.out / "synthetic"
-    if _is_first():
+    if is_first():
         make_synthetic(folder, settings.synthetic, seed=settings.seed)
-    _wait_for_all()
+    wait_for_all()
     return folder
 
 
 def _main_values(values: Mapping[str, Any]) -> dict[str, float]:
     """Without those of each joint, finger and group."""
     return {key: value for key, value in values.items() if "/" not in key or key.endswith("/mae")}
-
-
-def _is_first() -> bool:
-    return not distributed.is_initialized() or distributed.get_rank() == 0
-
-
-def _wait_for_all() -> None:
-    if distributed.is_initialized():
-        distributed.barrier()

@@ -6,14 +6,14 @@ strength is their pull. Users differ in gain and in how the band is turned.
 """
 
 import csv
-import json
+from functools import partial
 from pathlib import Path
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from stoker.errors import UsageError
+from stoker.recipes._raw import make_up
 from stoker.recipes.emg_pose._layout import DATASET, GROUP, NUM_CHANNELS, NUM_JOINTS, SAMPLE_RATE
 from stoker.recipes.emg_pose._settings import SyntheticSettings
 
@@ -25,17 +25,8 @@ _MORE_COLUMNS = ("held_out_user", "held_out_stage", "split", "generalization")
 
 def make_synthetic(folder: Path, settings: SyntheticSettings, *, seed: int) -> None:
     """Write the sessions that the settings ask for, unless the folder has just these already."""
-    wanted = json.dumps({"seed": seed, **settings.model_dump()})
-    note = folder / "synthetic.json"
-    if note.is_file() and note.read_text() == wanted:
-        return
-    if folder.is_dir() and any(folder.iterdir()):
-        if not note.is_file():
-            raise UsageError(f"{folder} holds something else than synthetic sessions; choose another folder")
-        for path in [note, *folder.glob("*.hdf5")]:
-            path.unlink()
-    write_sessions(folder, **settings.model_dump(), seed=seed)
-    note.write_text(wanted)  # last: what was interrupted has none
+    facts = {"seed": seed, **settings.model_dump()}
+    make_up(folder, facts, what="sessions", write=partial(write_sessions, **facts))
 
 
 def write_sessions(

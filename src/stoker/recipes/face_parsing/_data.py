@@ -9,7 +9,8 @@ import xxhash
 from numpy.typing import NDArray
 
 import stoker
-from stoker.errors import SourceError, StoreNotFoundError, UsageError
+from stoker.errors import SourceError, UsageError
+from stoker.recipes._raw import is_store
 from stoker.recipes.face_parsing._prepare import prepare
 from stoker.recipes.face_parsing._settings import FaceSettings, ImageSettings
 from stoker.recipes.face_parsing._synthetic import make_synthetic
@@ -21,7 +22,7 @@ def store_path(settings: FaceSettings) -> Path:
     """Where the run's store is, or will be."""
     if settings.data is None:
         return settings.out / f"synthetic-{settings.images.size}.stoker"
-    if _is_store(settings.data):
+    if is_store(settings.data):
         return settings.data
     return settings.out / f"{settings.data.resolve().name}-{settings.images.size}.stoker"
 
@@ -145,11 +146,3 @@ def make_loader(
 def _place(key: str, seed: int) -> float:
     """From 0 to 1, by the face's name and the seed."""
     return xxhash.xxh3_64_intdigest(f"{seed} {key}".encode()) / 2.0**64
-
-
-def _is_store(path: Path) -> bool:
-    try:
-        stoker.open(path)
-    except (StoreNotFoundError, NotADirectoryError):
-        return False
-    return True

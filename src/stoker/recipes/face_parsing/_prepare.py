@@ -3,8 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +10,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-import stoker
-from stoker.config import usable_cores
-from stoker.errors import BadSampleError, SourceError
+from stoker.recipes._raw import pack_usable
 from stoker.recipes._recipe import Prepared
 from stoker.recipes.face_parsing._classes import CLASSES
 from stoker.recipes.face_parsing._images import read_face
@@ -68,22 +64,17 @@ def prepare(
     """
     listing = read_faces(data)
     size = settings.images.size
-    if validate_only:
-        found, bad = _look_at_all(listing.faces, size, workers)
-        if not found:
-            raise SourceError(f"none of the {len(listing.faces)} faces in {data} can be used; {bad[0]}")
-    else:
-        packed = stoker.pack(
-            FaceSource(listing.faces, size),
-            store,
-            on_error="skip",
-            force=force,
-            workers=workers,
-            progress=settings.progress,
-        )
-        found = {packed.key(i): pixels for i, pixels in enumerate(packed.column("pixels"))}
-        bad = _look_at_all([each for each in listing.faces if each.key not in found], size, workers)[1]
-    return Prepared(store, len(found), _counts(listing, found, size), (*listing.problems, *bad))
+    found, bad = pack_usable(
+        FaceSource(listing.faces, size),
+        None if validate_only else store,
+        what=f"faces in {data}",
+        fields=("pixels",),
+        force=force,
+        workers=workers,
+        progress=settings.progress,
+    )
+    pixels = {key: each for key, (each,) in found.items()}
+    return Prepared(store, len(found), _counts(listing, pixels, size), (*listing.problems, *bad))
 
 
 def _counts(listing: Listing, found: Mapping[str, NDArray[Any]], size: int) -> dict[str, Any]:
@@ -99,27 +90,3 @@ def _counts(listing: Listing, found: Mapping[str, NDArray[Any]], size: int) -> d
         "pixels an edge": size,
         **({"classes in no mask": ", ".join(absent)} if absent else {}),
     }
-
-
-def _look_at_all(
-    faces: Sequence[Face], size: int, workers: int | None
-) -> tuple[dict[str, NDArray[Any]], list[str]]:
-    """Pixels by class of each face that can be used; and what is wrong with the others."""
-    num_workers = min(usable_cores() if workers is None else workers, len(faces) // 8)
-    look = partial(_look, size=size)
-    if num_workers > 1:
-        with ProcessPoolExecutor(num_workers) as pool:
-            answers = list(pool.map(look, faces, chunksize=8))
-    else:
-        answers = [look(face) for face in faces]
-    pairs = list(zip(faces, answers, strict=True))
-    found = {face.key: answer for face, answer in pairs if not isinstance(answer, str)}
-    return found, [answer for answer in answers if isinstance(answer, str)]
-
-
-def _look(face: Face, *, size: int) -> NDArray[Any] | str:
-    try:
-        pixels: NDArray[Any] = read_face(face, size)["pixels"]
-    except BadSampleError as error:
-        return str(error)
-    return pixels

@@ -126,7 +126,6 @@ class FaceSettings(RecipeSettings):
     """From a face to the class of each of its pixels."""
 
     out: Path = Path("runs/face-parsing")
-    pretrained: Path | None = None  # weights to start from, evaluate or predict with; null: those under `out`
     synthetic: SyntheticSettings = Field(default_factory=SyntheticSettings)
     images: ImageSettings = Field(default_factory=ImageSettings)
     augment: AugmentSettings = Field(default_factory=AugmentSettings)

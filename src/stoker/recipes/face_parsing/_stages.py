@@ -1,18 +1,18 @@
 """Training, evaluation and prediction."""
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 import stoker
-from stoker.errors import CheckpointMismatchError, SourceError, UsageError
+from stoker.errors import SourceError, UsageError
 from stoker.recipes._recipe import Outcome
 from stoker.recipes._settings import make_trainer
+from stoker.recipes._stage import load_trained, trained_checkpoint, write_evaluation
 from stoker.recipes.face_parsing._augment import make_augment
 from stoker.recipes.face_parsing._classes import NUM_CLASSES
 from stoker.recipes.face_parsing._data import (
@@ -27,7 +27,7 @@ from stoker.recipes.face_parsing._model import FaceParser, num_parameters
 from stoker.recipes.face_parsing._predictions import write_predictions
 from stoker.recipes.face_parsing._settings import FaceSettings
 from stoker.recipes.face_parsing._task import FaceTask
-from stoker.train import Trainer, load_checkpoint, process_group
+from stoker.train import Trainer, is_first, load_checkpoint, load_weights, process_group, wait_for_all
 
 Notes = tuple[str, ...]
 
@@ -55,7 +55,7 @@ def _train(settings: FaceSettings, device: torch.device, notes: Notes) -> Outcom
     torch.manual_seed(settings.seed)
     model = FaceParser(settings.model)
     if settings.pretrained is not None:
-        _load_weights(model, load_checkpoint(settings.pretrained), settings.pretrained)
+        load_weights(model, load_checkpoint(settings.pretrained), settings.pretrained)
     augment = make_augment(settings.augment, seed=settings.seed)
     with (
         _trainer(model, settings, folder) as trainer,
@@ -89,13 +89,9 @@ def _evaluate(model: FaceParser, settings: FaceSettings, device: torch.device, n
         common = _CommonFace(_count_classes(select(store, settings, "train"), settings, device))
         known = _values(common, faces, settings, device)
         values |= {f"common_face_{name}": known[name] for name in ("f_score", "miou", "accuracy")}
-    if _is_first():
-        folder.mkdir(parents=True, exist_ok=True)
-        kept = {key: value if value == value else None for key, value in values.items()}  # noqa: PLR0124 - NaN
-        found = {"schema_version": 1, "split": split, "num_faces": len(faces), "values": kept}
-        (folder / "evaluation.json").write_text(json.dumps(found, indent=1) + "\n")
+    write_evaluation(folder, values, split=split, num_faces=len(faces))
     notes = (*notes, f"{len(faces)} faces for {split}; every class in evaluation.json")
-    return Outcome(folder, _main_values(values), _checkpoint(settings), notes)
+    return Outcome(folder, _main_values(values), trained_checkpoint(settings), notes)
 
 
 def _predict(model: FaceParser, settings: FaceSettings, device: torch.device, notes: Notes) -> Outcome:
@@ -105,15 +101,14 @@ def _predict(model: FaceParser, settings: FaceSettings, device: torch.device, no
     split = choose_split(store, settings, with_masks=False)
     counts: Mapping[str, float] = {}
     with _trainer(model, settings, None) as trainer:
-        if _is_first():
+        if is_first():
             faces = select(store, settings, split)
             fields = ("image", "mask", "height", "width")
             with make_loader(faces, settings, device=device, fields=fields, alone=True) as loader:
                 counts = write_predictions(folder, trainer, loader, faces, grid=settings.evaluation.grid)
-        if distributed.is_initialized():
-            distributed.barrier()
+        wait_for_all()
     notes = (*notes, f"{split}: masks in {folder / 'masks'}, some of them to look at in grid.png")
-    return Outcome(folder, counts, _checkpoint(settings), notes)
+    return Outcome(folder, counts, trained_checkpoint(settings), notes)
 
 
 class _CommonFace(nn.Module):
@@ -146,41 +141,18 @@ def _values(
 
 
 def _trainer(model: nn.Module, settings: FaceSettings, folder: Path | None) -> Trainer:
-    options: dict[str, Any] = {} if folder else {"ema": None, "log": None}
-    return make_trainer(model, FaceTask(settings.loss), settings, folder=folder, options=options)  # type: ignore[arg-type]
-
-
-def _checkpoint(settings: FaceSettings) -> Path:
-    return settings.pretrained or settings.out / "train" / "best.pt"
+    return make_trainer(model, FaceTask(settings.loss), settings, folder=folder)
 
 
 def _load_model(settings: FaceSettings) -> tuple[FaceParser, FaceSettings]:
     """The trained model, and the settings that it was trained with."""
-    path = _checkpoint(settings)
-    state = load_checkpoint(path)
-    if not {"model", "images"} <= set(state.get("config", {})):
-        raise CheckpointMismatchError(
-            f"{path} is no checkpoint of this recipe: it has no settings of a model"
-        )
-    trained_with = FaceSettings.model_validate(state["config"])
+    path = trained_checkpoint(settings)
+    state, trained_with = load_trained(path, FaceSettings, sections={"images", "model"})
     model = FaceParser(trained_with.model)
-    _load_weights(model, state, path)
+    load_weights(model, state, path)
     return model, trained_with
-
-
-def _load_weights(model: nn.Module, state: Mapping[str, Any], path: Path) -> None:
-    """Weights, the averaged ones where there are."""
-    average = state.get("ema") or {"average": {}}
-    try:
-        model.load_state_dict({**state["model"], **average["average"]})
-    except (KeyError, RuntimeError) as error:
-        raise CheckpointMismatchError(f"{path} is of another model than the settings: {error}") from error
 
 
 def _main_values(values: Mapping[str, Any]) -> dict[str, float]:
     """Without those of each class."""
     return {key: value for key, value in values.items() if "/" not in key}
-
-
-def _is_first() -> bool:
-    return not distributed.is_initialized() or distributed.get_rank() == 0

@@ -6,9 +6,8 @@ skin, hair, cloth and background are drawn for each face, so that no colour alon
 and right are those of the picture.
 """
 
-import json
-import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +15,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from stoker.errors import UsageError
+from stoker.recipes._raw import make_up
 from stoker.recipes.face_parsing._classes import CLASSES, PALETTE
 from stoker.recipes.face_parsing._settings import SyntheticSettings
 
@@ -27,18 +26,8 @@ _NUMBER = {name: number for number, name in enumerate(CLASSES)}
 
 def make_synthetic(folder: Path, settings: SyntheticSettings, *, seed: int) -> None:
     """Write the faces that the settings ask for, unless the folder has just these already."""
-    wanted = json.dumps({"seed": seed, **settings.model_dump()})
-    note = folder / "synthetic.json"
-    if note.is_file() and note.read_text() == wanted:
-        return
-    if folder.is_dir() and any(folder.iterdir()):
-        if not note.is_file():
-            raise UsageError(f"{folder} holds something else than synthetic faces; choose another folder")
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    note.write_text("unfinished")
-    write_faces(folder, **settings.model_dump(), seed=seed)
-    note.write_text(wanted)
+    facts = {"seed": seed, **settings.model_dump()}
+    make_up(folder, facts, what="faces", write=partial(write_faces, **facts))
 
 
 def write_faces(

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import stoker
-from stoker.errors import StoreNotFoundError, UsageError
+from stoker.errors import UsageError
+from stoker.recipes._raw import is_store
 from stoker.recipes.heart_sounds._prepare import prepare
 from stoker.recipes.heart_sounds._settings import HeartSoundSettings
 from stoker.recipes.heart_sounds._synthetic_sets import (
@@ -34,7 +35,7 @@ def store_path(settings: HeartSoundSettings) -> Path:
         ask = settings.synthetic
         size = f"{ask.num_patients}-{ask.seconds:g}s-{ask.seed}"  # other sizes are other data
         return settings.out / f"synthetic-{TASKS[settings.task].layout}-{size}.stoker"
-    if _is_store(settings.data):
+    if is_store(settings.data):
         return settings.data
     return settings.out / f"{settings.data.resolve().name}.stoker"
 
@@ -82,11 +83,3 @@ def open_data(settings: HeartSoundSettings, *, with_label: bool) -> stoker.Store
             f"it has those of {', '.join(known) or 'no task'}"
         )
     return store
-
-
-def _is_store(path: Path) -> bool:
-    try:
-        stoker.open(path)
-    except (StoreNotFoundError, NotADirectoryError):
-        return False
-    return True

@@ -8,7 +8,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,8 +18,8 @@ import xxhash
 from numpy.typing import NDArray
 
 import stoker
-from stoker.config import usable_cores
 from stoker.errors import SourceError
+from stoker.recipes._raw import in_processes
 from stoker.recipes._recipe import Prepared
 from stoker.recipes.heart_sounds._cycles import CycleSettings, cut, read_cycles, read_signal
 from stoker.recipes.heart_sounds._layouts import Collection, Entry, read_collection
@@ -143,13 +142,7 @@ def _find_cycles(
     known = _read_memory(remembered, settings)
     stamps = [json.dumps(_stamp(entry)) for entry in entries]
     left = [i for i, stamp in enumerate(stamps) if stamp not in known]
-    look = partial(_look, settings=settings)
-    num_workers = min(usable_cores() if workers is None else workers, len(left))
-    if num_workers > 1:
-        with ProcessPoolExecutor(num_workers) as pool:
-            new = list(pool.map(look, [entries[i] for i in left], chunksize=4))
-    else:
-        new = [look(entries[i]) for i in left]
+    new = in_processes(partial(_look, settings=settings), [entries[i] for i in left], workers=workers)
     known |= {stamps[i]: each for i, each in zip(left, new, strict=True)}
     if keep and left:
         _write_memory(remembered, settings, {stamp: known[stamp] for stamp in stamps})

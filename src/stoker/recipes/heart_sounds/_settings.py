@@ -112,7 +112,6 @@ class HeartSoundSettings(RecipeSettings):
     """From recordings to a classifier."""
 
     task: TaskName = "circor-murmur"
-    pretrained: Path | None = None  # weights to fine-tune or evaluate; null: those under `out`
     layout: Literal["auto", "circor", "cinc", "pascal", "folders"] = "auto"
     only_good: bool = True  # leave out what the collection itself calls bad
     cycles: CycleSettings = Field(default_factory=CycleSettings)

@@ -16,7 +16,6 @@ import xxhash
 from numpy.typing import NDArray
 
 import stoker
-from stoker.config import usable_cores
 from stoker.errors import SourceError, StoreNotFoundError
 from stoker.loader import Windows
 from stoker.recipes.printer_tcn._layout import COLUMNS
@@ -168,31 +167,6 @@ def deal(parts: Sequence[str], numbers: NDArray[Any], settings: SplitSettings) -
     names = sorted(set(parts))
     split_of = {name: _split(place, len(names)) for place, name in enumerate(names)}
     return tuple(split_of[part] for part in parts)
-
-
-def make_loader(
-    view: Windows,
-    settings: PrinterSettings,
-    *,
-    device: Any,
-    shuffle: bool = False,
-    alone: bool = False,
-) -> stoker.Loader:
-    """Batches of windows; `alone` gives this process all of them, whatever other ranks there are."""
-    ask, size = settings.loading, settings.training.batch_size
-    row_bytes = 8 + sum(int(np.prod(shape)) * dtype.itemsize for dtype, shape in view.fields.values())
-    ahead = ((ask.num_workers or usable_cores()) * ask.prefetch + 1) * size * row_bytes
-    return stoker.Loader(
-        view,
-        batch_size=size,
-        shuffle=shuffle,
-        seed=settings.seed,
-        device=device,
-        num_workers=ask.num_workers,
-        memory_bytes=ahead if ask.memory_bytes is None else ask.memory_bytes,
-        rank=0 if alone else None,
-        world_size=1 if alone else None,
-    )
 
 
 def _split(place: int, count: int) -> str:

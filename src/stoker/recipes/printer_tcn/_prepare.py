@@ -3,15 +3,12 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
-import stoker
-from stoker.config import usable_cores
-from stoker.errors import BadSampleError, SourceError
+from stoker.recipes._raw import pack_usable
 from stoker.recipes._recipe import Prepared
 from stoker.recipes.printer_tcn._layout import Layer, find_layers, read_layer
 from stoker.recipes.printer_tcn._settings import PrinterSettings
@@ -67,23 +64,18 @@ def prepare(
         SourceError: none can be used.
     """
     layers, problems = find_layers(data)
-    if validate_only:
-        found, bad = _look_at_all(layers, workers)
-    else:
-        packed = stoker.pack(
-            LayerSource(layers),
-            store,
-            on_error="skip",
-            force=force,
-            workers=workers,
-            progress=settings.progress,
-        )
-        found = {packed.key(i): int(steps) for i, steps in enumerate(packed.column("num_steps"))}
-        bad = [_look(layer) for layer in layers if layer.key not in found]
-    if not found:
-        raise SourceError(f"none of the {len(layers)} layers of {data} can be used; {bad[0]}")
-    counts = _counts([each for each in layers if each.key in found], found, settings)
-    return Prepared(store, len(found), counts, (*problems, *map(str, bad)))
+    found, bad = pack_usable(
+        LayerSource(layers),
+        None if validate_only else store,
+        what=f"layers of {data}",
+        fields=("num_steps",),
+        force=force,
+        workers=workers,
+        progress=settings.progress,
+    )
+    num_steps = {key: int(each) for key, (each,) in found.items()}
+    counts = _counts([each for each in layers if each.key in found], num_steps, settings)
+    return Prepared(store, len(found), counts, (*problems, *bad))
 
 
 def _counts(layers: Sequence[Layer], found: Mapping[str, int], settings: PrinterSettings) -> dict[str, Any]:
@@ -94,25 +86,3 @@ def _counts(layers: Sequence[Layer], found: Mapping[str, int], settings: Printer
         "steps": sum(found.values()),
         "layers too short for a window": sum(steps < span for steps in found.values()),
     }
-
-
-def _look_at_all(layers: Sequence[Layer], workers: int | None) -> tuple[dict[str, int], list[int | str]]:
-    """Steps of each layer that can be used; and what is wrong with others."""
-    num_workers = min(usable_cores() if workers is None else workers, len(layers))
-    if num_workers > 1:
-        with ProcessPoolExecutor(num_workers) as pool:
-            answers = list(pool.map(_look, layers, chunksize=4))
-    else:
-        answers = [_look(layer) for layer in layers]
-    found = {
-        layer.key: each for layer, each in zip(layers, answers, strict=True) if not isinstance(each, str)
-    }
-    return found, [each for each in answers if isinstance(each, str)]
-
-
-def _look(layer: Layer) -> int | str:
-    """The layer's steps, or why it cannot be used."""
-    try:
-        return len(read_layer(layer)[0])
-    except BadSampleError as error:
-        return str(error)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from stoker.config import Settings
-from stoker.recipes._settings import LoadingSettings, RecipeSettings, TrainingSettings
+from stoker.recipes._settings import TrainingSettings, WindowLoadingSettings, WindowRecipeSettings
 from stoker.recipes.printer_tcn._axis import Axis
 
 Count = Annotated[int, Field(ge=1)]
@@ -98,18 +98,10 @@ class EvaluationSettings(Settings):
     split: Literal["train", "val", "test", "all"] = "test"
 
 
-class PrinterLoadingSettings(LoadingSettings):
+class PrinterLoadingSettings(WindowLoadingSettings):
     """How windows are read."""
 
-    prefetch: Count = 8  # batches read ahead, for each thread; memory_bytes goes before it
-
-    @model_validator(mode="after")
-    def _for_windows(self) -> "PrinterLoadingSettings":
-        if self.preload or self.cache is not None:
-            raise ValueError(
-                "preload and cache are for whole samples, windows of a mapped store need neither"
-            )
-        return self
+    prefetch: Count = 8
 
 
 class PrinterTrainingSettings(TrainingSettings):
@@ -124,11 +116,10 @@ class PrinterTrainingSettings(TrainingSettings):
     monitor: str = "fraction_of_mean"
 
 
-class PrinterSettings(RecipeSettings):
+class PrinterSettings(WindowRecipeSettings):
     """From a printer's reference and temperatures to its hidden states."""
 
     out: Path = Path("runs/printer-tcn")
-    pretrained: Path | None = None  # weights to start from, evaluate or predict with; null: those under `out`
     synthetic: SyntheticSettings = Field(default_factory=SyntheticSettings)
     splits: SplitSettings = Field(default_factory=SplitSettings)
     windows: WindowSettings = Field(default_factory=WindowSettings)

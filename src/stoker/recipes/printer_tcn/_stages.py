@@ -1,21 +1,20 @@
 """Training, evaluation and prediction."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import distributed, nn
 
 import stoker
-from stoker.errors import CheckpointMismatchError, UsageError
+from stoker.errors import UsageError
 from stoker.recipes._recipe import Outcome
 from stoker.recipes._settings import make_trainer
+from stoker.recipes._stage import load_trained, trained_checkpoint, write_evaluation
+from stoker.recipes._windows import window_loader
 from stoker.recipes.printer_tcn._data import (
     Layers,
-    make_loader,
     make_store,
     normalize,
     open_layers,
@@ -28,7 +27,7 @@ from stoker.recipes.printer_tcn._scaler import Scaler
 from stoker.recipes.printer_tcn._settings import PrinterSettings
 from stoker.recipes.printer_tcn._synthetic import make_synthetic
 from stoker.recipes.printer_tcn._task import PrinterTask
-from stoker.train import Trainer, load_checkpoint, process_group
+from stoker.train import Trainer, is_first, load_checkpoint, load_weights, process_group, wait_for_all
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def run(stage: str, settings: PrinterSettings) -> Outcome:
             scaler = layers.scaler()
             model = ImplicitStateTCN(settings.model, adaptive=settings.loss.adaptive, scaler=scaler)
             if settings.pretrained is not None:
-                _load_weights(model, load_checkpoint(settings.pretrained), settings.pretrained)
+                load_weights(model, load_checkpoint(settings.pretrained), settings.pretrained)
             loaded = model, settings
         model, trained_with = loaded
         standardised = _standardised(layers, model.scaler, settings)
@@ -72,8 +71,8 @@ def _train(run: _Run) -> Outcome:
         _trainer(run, folder) as trainer,
         train_view,
         val_view,
-        make_loader(train_view, settings, device=run.device, shuffle=True) as train,
-        make_loader(val_view, settings, device=run.device) as val,
+        window_loader(train_view, settings, device=run.device, shuffle=True) as train,
+        window_loader(val_view, settings, device=run.device) as val,
     ):
         result = trainer.fit(train, val, epochs=settings.training.epochs, resume=settings.resume)
     notes = (
@@ -88,18 +87,18 @@ def _evaluate(run: _Run) -> Outcome:
     """The model's errors, and as `fraction_of_mean` what is left of those of the training layers' mean."""
     folder = run.settings.out / "evaluate"
     view = run.layers.windows(run.settings.evaluation.split, run.trained_with.windows)
-    with _trainer(run, None) as trainer, view, make_loader(view, run.settings, device=run.device) as loader:
+    with (
+        _trainer(run, None) as trainer,
+        view,
+        window_loader(view, run.settings, device=run.device) as loader,
+    ):
         values: dict[str, Any] = dict(trainer.evaluate(loader))
-    if _is_first():
-        folder.mkdir(parents=True, exist_ok=True)
-        kept = {key: value if value == value else None for key, value in values.items()}  # noqa: PLR0124 - NaN
-        found = {"schema_version": 1, "split": run.settings.evaluation.split, "values": kept}
-        (folder / "evaluation.json").write_text(json.dumps(found, indent=1) + "\n")
+    write_evaluation(folder, values, split=run.settings.evaluation.split)
     notes = (
         f"{len(view)} windows of {view.num_sessions} layers; every target in evaluation.json",
         *run.notes,
     )
-    return Outcome(folder, _main_values(values), _checkpoint(run.settings), notes)
+    return Outcome(folder, _main_values(values), trained_checkpoint(run.settings), notes)
 
 
 def _predict(run: _Run) -> Outcome:
@@ -108,9 +107,12 @@ def _predict(run: _Run) -> Outcome:
     target = folder / "predictions.h5"
     counts: Mapping[str, float] = {}
     with _trainer(run, None) as trainer:
-        if _is_first():
+        if is_first():
             view = run.layers.windows(run.settings.evaluation.split, windows)
-            with view, make_loader(view, run.settings, device=run.device, alone=True) as loader:
+            with (
+                view,
+                window_loader(view, run.settings, device=run.device, alone=True) as loader,
+            ):
                 counts = write_predictions(
                     target,
                     trainer,
@@ -120,9 +122,12 @@ def _predict(run: _Run) -> Outcome:
                     horizon=windows.horizon,
                     rate=run.layers.rate,
                 )
-        _wait_for_all()
+        wait_for_all()
     return Outcome(
-        folder, counts, _checkpoint(run.settings), (f"states and quality by layer in {target}", *run.notes)
+        folder,
+        counts,
+        trained_checkpoint(run.settings),
+        (f"states and quality by layer in {target}", *run.notes),
     )
 
 
@@ -135,16 +140,15 @@ def _trainer(run: _Run, folder: Path | None) -> Trainer:
         length=trained_with.windows.length,
         settled=trained_with.model.receptive_field - 1,
     )
-    options: dict[str, Any] = {"mode": "min"} | ({} if folder else {"ema": None, "log": None})
-    return make_trainer(run.model, task, run.settings, folder=folder, options=options)  # type: ignore[arg-type]
+    return make_trainer(run.model, task, run.settings, folder=folder, options={"mode": "min"})
 
 
 def _standardised(layers: Layers, scaler: Scaler, settings: PrinterSettings) -> Layers:
     """The layers' copy in the scaler's units, which the first rank writes."""
     path = settings.out / "normalized.stoker"
-    if _is_first():
+    if is_first():
         normalize(layers, scaler, path)
-    _wait_for_all()
+    wait_for_all()
     return Layers(stoker.open(path), layers.splits, layers.rate)
 
 
@@ -152,52 +156,25 @@ def _data(settings: PrinterSettings) -> tuple[Path, tuple[str, ...]]:
     """The store of the data that was named, or of simulated parts; the first rank writes what is missing."""
     data = settings.data or settings.out / "synthetic"
     notes: tuple[str, ...] = ()
-    if _is_first():
+    if is_first():
         if settings.data is None:
             make_synthetic(data, settings)
         path, notes = make_store(data, settings)
-    _wait_for_all()
-    if not _is_first():
+    wait_for_all()
+    if not is_first():
         path = store_path(data, settings)
     return path, tuple(f"left out: {each}" for each in notes[:5])
 
 
-def _checkpoint(settings: PrinterSettings) -> Path:
-    return settings.pretrained or settings.out / "train" / "best.pt"
-
-
 def _load_model(settings: PrinterSettings) -> tuple[ImplicitStateTCN, PrinterSettings]:
     """The trained model, with the settings that it was trained with."""
-    path = _checkpoint(settings)
-    state = load_checkpoint(path)
-    if not {"model", "windows", "physics"} <= set(state.get("config", {})):
-        raise CheckpointMismatchError(
-            f"{path} is no checkpoint of this recipe: it has no settings of a model"
-        )
-    trained_with = PrinterSettings.model_validate(state["config"])
+    path = trained_checkpoint(settings)
+    state, trained_with = load_trained(path, PrinterSettings, sections={"model", "physics", "windows"})
     model = ImplicitStateTCN(trained_with.model, adaptive=trained_with.loss.adaptive)
-    _load_weights(model, state, path)
+    load_weights(model, state, path)
     return model, trained_with
-
-
-def _load_weights(model: nn.Module, state: Mapping[str, Any], path: Path) -> None:
-    """Weights, the averaged ones where there are, and the scaler."""
-    average = state.get("ema") or {"average": {}}
-    try:
-        model.load_state_dict({**state["model"], **average["average"]})
-    except (KeyError, RuntimeError) as error:
-        raise CheckpointMismatchError(f"{path} is of another model than the settings: {error}") from error
 
 
 def _main_values(values: Mapping[str, Any]) -> dict[str, float]:
     """Without those of each target and state."""
     return {key: value for key, value in values.items() if "/" not in key}
-
-
-def _is_first() -> bool:
-    return not distributed.is_initialized() or distributed.get_rank() == 0
-
-
-def _wait_for_all() -> None:
-    if distributed.is_initialized():
-        distributed.barrier()

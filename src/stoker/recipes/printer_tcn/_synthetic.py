@@ -6,16 +6,15 @@ runs its predecessor's path backwards: t seconds into a layer, what lies below w
 seconds ago and has cooled since. Quality follows from these by the laws of _laws.py.
 """
 
-import json
 import math
-import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from stoker.errors import UsageError
+from stoker.recipes._raw import make_up
 from stoker.recipes.printer_tcn._axis import Axis
 from stoker.recipes.printer_tcn._laws import (
     AMBIENT,
@@ -39,20 +38,10 @@ _NAMES = ("3DBenchy", "bearing5", "Nautilus_Gears_Plate", "simple_boat5")
 
 def make_synthetic(folder: Path, settings: PrinterSettings) -> None:
     """Write the parts that the settings ask for, unless the folder has just these already."""
-    ask = settings.synthetic
-    facts = {"version": _VERSION, "seed": settings.seed}
-    wanted = json.dumps(facts | ask.model_dump() | settings.physics.model_dump())
-    note = folder / "synthetic.json"
-    if note.is_file() and note.read_text() == wanted:
-        return
-    if folder.is_dir() and any(folder.iterdir()):
-        if not note.is_file():
-            raise UsageError(f"{folder} holds something else than synthetic parts; choose another folder")
-        note.unlink()
-        for old in folder.glob(f"{PREFIX}*"):
-            shutil.rmtree(old)
-    write_parts(folder, **ask.model_dump(), axes=settings.physics.axes, seed=settings.seed)
-    note.write_text(wanted)  # last: what was interrupted has none
+    ask, axes = settings.synthetic.model_dump(), settings.physics.axes
+    facts = {"version": _VERSION, "seed": settings.seed, **ask, **settings.physics.model_dump()}
+    write = partial(write_parts, **ask, axes=axes, seed=settings.seed)
+    make_up(folder, facts, what="parts", write=write)
 
 
 def write_parts(

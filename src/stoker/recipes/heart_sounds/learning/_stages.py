@@ -15,6 +15,7 @@ from stoker.errors import UsageError
 from stoker.loader import balanced_weights
 from stoker.recipes._recipe import Outcome
 from stoker.recipes._settings import make_trainer
+from stoker.recipes._stage import write_evaluation
 from stoker.recipes.heart_sounds._data import make_store, open_data
 from stoker.recipes.heart_sounds._settings import HeartSoundSettings
 from stoker.recipes.heart_sounds._subsets import labelled, subset
@@ -125,7 +126,7 @@ def _evaluate(settings: HeartSoundSettings, device: torch.device, notes: Notes) 
     model.load_state_dict(saved.model)
     values = _values(model.to(device), settings, store, device)
     folder = settings.out / f"evaluate-{settings.task}"
-    _write(folder, values, settings, path)
+    write_evaluation(folder, values, task=settings.task, checkpoint=str(path))
     return Outcome(folder, values, path, notes)
 
 
@@ -165,7 +166,7 @@ def _train_classifier(
         trainer.fit(loader, val_loader, epochs=settings.training.epochs, resume=settings.resume)
     model.load_state_dict(read_weights(folder / "best.pt", settings).model)
     values = _values(model, settings, store, device)
-    _write(folder, values, settings, folder / "best.pt")
+    write_evaluation(folder, values, task=settings.task, checkpoint=str(folder / "best.pt"))
     used = f"{len(train)} cycles of {len(set(train.column('patient')))} patients were trained on"
     return Outcome(folder, values, folder / "best.pt", (*notes, used))
 
@@ -217,19 +218,6 @@ def _split(store: stoker.Store, settings: HeartSoundSettings, name: str) -> stok
 def _loader(source: Any, settings: HeartSoundSettings, **options: Any) -> stoker.Loader:
     asked = settings.loading.model_dump()
     return stoker.Loader(source, settings.training.batch_size, seed=settings.seed, **asked, **options)
-
-
-def _write(folder: Path, values: Mapping[str, float], settings: HeartSoundSettings, checkpoint: Path) -> None:
-    if not _is_first():
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    data = {
-        "schema_version": 1,
-        "task": settings.task,
-        "checkpoint": str(checkpoint),
-        "values": {name: value if np.isfinite(value) else None for name, value in values.items()},
-    }
-    (folder / "evaluation.json").write_text(json.dumps(data, indent=1) + "\n")
 
 
 def _floats(values: Mapping[str, Any]) -> dict[str, float]:

@@ -1,0 +1,69 @@
+"""What an accelerator would see of a pipeline: for how long it waits, and what feeding it costs.
+
+The accelerator is emulated: a step takes wall time, until a deadline, and no processor time. It waits from
+its second step on; how long the first batch takes is another question.
+"""
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from measuring import Report, interleave, peak_memory
+from peers.serving import starved_share
+
+Epoch = Callable[[], Iterable[Any]]
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """How long a step takes, and where that is from."""
+
+    step_s: float
+    source: str
+    num_steps: int  # that it is watched for
+
+
+def add_fed(
+    report: Report, workload: str, pipelines: Mapping[str, Epoch], accelerator: Accelerator, repetitions: int
+) -> None:
+    """Add rows of the share of waiting, cores that are busy meanwhile, and memory of all processes."""
+    cores: dict[str, list[float]] = {name: [] for name in pipelines}
+
+    def fed(name: str) -> float:
+        start, start_cpu = time.perf_counter(), _processor_s()
+        share = starved_share(pipelines[name], accelerator.step_s, accelerator.num_steps)
+        cores[name].append((_processor_s() - start_cpu) / (time.perf_counter() - start))
+        return share
+
+    waited = interleave({name: functools.partial(fed, name) for name in pipelines}, repetitions)
+    title = f"an accelerator with steps of {1000 * accelerator.step_s:.0f} ms ({accelerator.source})"
+    for name in pipelines:
+        report.add(workload, f"{name}: share of time that {title} waits", waited[name], "share")
+        report.add(workload, f"{name}: cores busy meanwhile", cores[name], "cores")
+        with peak_memory() as peak:
+            starved_share(pipelines[name], accelerator.step_s, min(8, accelerator.num_steps))
+        grown = (peak["num_bytes"] - peak["start_bytes"]) / 1e6
+        report.add(workload, f"{name}: memory beyond that at the start", [grown], "MB")
+
+
+def _processor_s() -> float:
+    """Of this process, of children that have ended, and of those that live."""
+    ended = os.times()
+    return ended.user + ended.system + ended.children_user + ended.children_system + _living_s(os.getpid())
+
+
+def _living_s(pid: int) -> float:
+    ticks = os.sysconf("SC_CLK_TCK")
+    total = 0.0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        for child in (thread / "children").read_text().split():
+            try:
+                fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+            except FileNotFoundError:
+                continue
+            total += (int(fields[11]) + int(fields[12])) / ticks + _living_s(int(child))
+    return total
