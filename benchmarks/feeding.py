@@ -4,6 +4,7 @@ The accelerator is emulated: a step takes wall time, until a deadline, and no pr
 its second step on; how long the first batch takes is another question.
 """
 
+import contextlib
 import functools
 import os
 import time
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from measuring import Report, interleave, peak_memory
+from measuring import Report, interleave
 from peers.serving import starved_share
 
 Epoch = Callable[[], Iterable[Any]]
@@ -30,7 +31,7 @@ class Accelerator:
 def add_fed(
     report: Report, workload: str, pipelines: Mapping[str, Epoch], accelerator: Accelerator, repetitions: int
 ) -> None:
-    """Add rows of the share of waiting, cores that are busy meanwhile, and memory of all processes."""
+    """Add rows of the share of waiting, and of cores that are busy meanwhile."""
     cores: dict[str, list[float]] = {name: [] for name in pipelines}
 
     def fed(name: str) -> float:
@@ -44,10 +45,6 @@ def add_fed(
     for name in pipelines:
         report.add(workload, f"{name}: share of time that {title} waits", waited[name], "share")
         report.add(workload, f"{name}: cores busy meanwhile", cores[name], "cores")
-        with peak_memory() as peak:
-            starved_share(pipelines[name], accelerator.step_s, min(8, accelerator.num_steps))
-        grown = (peak["num_bytes"] - peak["start_bytes"]) / 1e6
-        report.add(workload, f"{name}: memory beyond that at the start", [grown], "MB")
 
 
 def _processor_s() -> float:
@@ -60,10 +57,8 @@ def _living_s(pid: int) -> float:
     ticks = os.sysconf("SC_CLK_TCK")
     total = 0.0
     for thread in Path(f"/proc/{pid}/task").iterdir():
-        for child in (thread / "children").read_text().split():
-            try:
+        with contextlib.suppress(OSError):  # threads and children may end meanwhile
+            for child in (thread / "children").read_text().split():
                 fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
-            except FileNotFoundError:
-                continue
-            total += (int(fields[11]) + int(fields[12])) / ticks + _living_s(int(child))
+                total += (int(fields[11]) + int(fields[12])) / ticks + _living_s(int(child))
     return total

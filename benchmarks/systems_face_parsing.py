@@ -12,7 +12,8 @@ classes are swapped where a face is mirrored, which the naive pipeline forgets. 
 own policy, which adds saturation, hue and blur.
 
 The predictions that are measured are the masks moved by a pixel; no model takes part. One epoch is measured,
-from asking for it to its last batch. Packing is measured too: it is paid once.
+from asking for it to its last batch. Packing is measured too: it is paid once. Where an accelerator is
+emulated, the next batch is augmented while it computes, as workers do in the naive pipeline.
 """
 
 import functools
@@ -36,7 +37,6 @@ from measuring import Report, interleave, say, seconds_of
 from stoker.config import usable_cores
 from stoker.recipes.face_parsing import CLASSES, IGNORE, FaceSettings, write_faces
 from stoker.recipes.face_parsing._augment import make_augment
-from stoker.recipes.face_parsing._data import make_loader
 from stoker.recipes.face_parsing._prepare import prepare
 from stoker.train import segmentation_metrics
 
@@ -74,7 +74,7 @@ def measure(report: Report, *, quick: bool) -> None:
             FaceFiles(folder / "raw" / "train", size), BATCH_SIZE, shuffle=True, num_workers=workers
         )
         store = stoker.open(folder / "f.stoker")
-        ours = functools.partial(make_loader, store, settings, device="cpu", shuffle=True)
+        ours = functools.partial(stoker.Loader, store, BATCH_SIZE, fields=("image", "mask"))
         same, full = (make_augment(each, seed=0) for each in (settings.augment, FaceSettings().augment))
         with ours(augment=same) as loader, ours(augment=full) as full_loader:
             runs = {
@@ -90,6 +90,10 @@ def measure(report: Report, *, quick: bool) -> None:
                 run()  # files into the page cache, mappings populated
             say("face_parsing: measuring")
             found = interleave(runs, repetitions)
+        with (
+            ours(augment=same, augment_ahead=True) as loader,
+            ours(augment=full, augment_ahead=True) as full_loader,
+        ):
             loaders = dict(zip(runs, (naive, loader, full_loader), strict=False))
             fed = {name: functools.partial(iter, each) for name, each in loaders.items()}
             add_fed(report, workload, fed, ACCELERATOR[quick], repetitions)

@@ -3,6 +3,7 @@
 import functools
 import os
 import warnings
+import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -17,6 +18,7 @@ from stoker.loader._course import Course
 from stoker.loader._decoded import decoded
 from stoker.loader._device import Transfer
 from stoker.loader._foreign import DatasetReader, DatasetWorkers
+from stoker.loader._one_ahead import one_ahead
 from stoker.loader._order import Order, QuasiRandom, Sequential, Shuffled, Weighted
 from stoker.loader._plan import Plan
 from stoker.loader._preload import check_preload, populate
@@ -53,6 +55,9 @@ class Loader:
         device: where the tensors shall be.
         augment: called as ``augment(batch, index=..., epoch=...)``; the batch is on the device, the index,
             from which random numbers are made, on the host.
+        augment_ahead: augment the next batch in a thread while the last one is used. By default where
+            batches stay on the CPU and there is an accelerator that would wait; where the model computes
+            on the CPU too, both would only share its cores.
         rank: of this process; by default that of torch.distributed, or 0.
         world_size: number of processes; likewise.
         drop_last: leave out the last, smaller step.
@@ -80,6 +85,7 @@ class Loader:
         seed: int = 0,
         device: "str | torch.device" = "cpu",
         augment: Callable[..., Batch] | None = None,
+        augment_ahead: bool | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         drop_last: bool = False,
@@ -104,6 +110,8 @@ class Loader:
         self._order, self._kind = _order(len(self.data), shuffle, seed, weights, run_length, pool)
         self.plan = Plan(self._order.length, batch_size, *_rank(rank, world_size), drop_last, pad)
         self._augment = augment
+        self._augments_ahead = augment is not None and _is_ahead(augment_ahead, self._transfer.device)
+        self._under_way: weakref.ref[Batches] | None = None
         self._skip_bad = _is_skip(on_bad_sample)
         self._consumed = 0
         self._started = False  # whether the current epoch was iterated over
@@ -141,8 +149,12 @@ class Loader:
         if self._started:
             self.epoch, self._consumed = self.epoch + 1, 0
         self._started = True
+        self._end_augmenting()
         course = Course(self._order, self.plan, self.seed, self.epoch, self._consumed)
-        return Batches(self, self._batches(course))
+        batches = Batches(self, self._batches(course))
+        if self._augments_ahead:
+            self._under_way = weakref.ref(batches)
+        return batches
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration the whole epoch of that number."""
@@ -167,6 +179,7 @@ class Loader:
 
     def close(self) -> None:
         """Stop reading and let go of threads and processes; the loader can be used again."""
+        self._end_augmenting()
         self._feed.close()
 
     def __enter__(self) -> Self:
@@ -179,18 +192,31 @@ class Loader:
         ranks = f", rank {self.plan.rank} of {self.plan.world_size}" if self.plan.world_size > 1 else ""
         return f"Loader({len(self.data)} samples, {len(self)} steps of {self.batch_size}{ranks})"
 
+    def _end_augmenting(self) -> None:
+        """A thread that makes a batch ahead reads from the feed, which must be left alone then."""
+        batches = None if self._under_way is None else self._under_way()
+        self._under_way = None
+        if batches is not None:
+            batches.close()
+
     def _batches(self, course: Course) -> Generator[Batch]:
+        made = self._augmented(course)
+        for step, bad, batch in one_ahead(made) if self._augments_ahead else made:
+            self.bad_samples.extend(bad)
+            self._consumed = course.consumed_after(step)
+            if batch is not None:
+                yield batch
+            del batch  # whoever keeps it is the user: its slot may be free by the next step
+
+    def _augmented(self, course: Course) -> Generator[tuple[int, Sequence[BadSampleError], Batch | None]]:
+        """The step, what was bad in it, and its batch; None if every sample was bad."""
         fetched = self._feed.batches(course, skip_bad=self._skip_bad)
         for item in self._transfer.ahead(fetched):
-            self.bad_samples.extend(item.bad)
-            self._consumed = course.consumed_after(item.step)
-            if item.num_samples == 0:  # every sample of it was bad
-                continue
-            batch = item.tensors
-            if self._augment is not None:
+            step, bad, batch = item.step, item.bad, item.tensors if item.num_samples else None
+            if batch is not None and self._augment is not None:
                 batch = self._augment(batch, index=item.index, epoch=course.epoch)
-            del item  # whoever keeps the batch is the user: its slot may be free by the next step
-            yield batch
+            del item
+            yield step, bad, batch
             del batch
 
 
@@ -273,6 +299,12 @@ def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return 0, 1
+
+
+def _is_ahead(wanted: bool | None, device: "torch.device") -> bool:  # noqa: FBT001 - the public option
+    import torch
+
+    return device.type == "cpu" and torch.accelerator.is_available() if wanted is None else wanted
 
 
 def _is_skip(on_bad_sample: str) -> bool:

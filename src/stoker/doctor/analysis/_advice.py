@@ -49,7 +49,7 @@ def _loader_settings(case: Case, predicted: Forecast, outlook: Outlook, loader: 
             ram = outlook.ram_bytes(now, best) + cached.num_bytes
     best, speedup, settings = _with_threads(case, predicted, best, speedup, settings)
     found = []
-    if speedup.value >= WORTHWHILE:
+    if speedup.value >= WORTHWHILE and settings != {"cache": True}:  # which is an advice of its own
         found.append(
             Advice(
                 key="settings",
