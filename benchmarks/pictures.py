@@ -1,8 +1,11 @@
 """A picture of a benchmark: its ratios, each beside the budget it has to keep."""
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+_LABEL_WIDTH = 90  # letters of a line
 
 
 def draw_ratios(rows: Sequence[Any], path: Path, *, title: str) -> bool:
@@ -14,12 +17,14 @@ def draw_ratios(rows: Sequence[Any], path: Path, *, title: str) -> bool:
         return False
     if not ratios:
         return False
-    figure = Figure((11, 0.26 * len(ratios) + 1.4), layout="constrained")
+    labels = [textwrap.fill(_label(row), _LABEL_WIDTH) for row in ratios]
+    num_lines = sum(max(2, label.count("\n") + 1) for label in labels)
+    figure = Figure((11, 0.13 * num_lines + 1.4), layout="constrained")
     axes = figure.add_subplot()
-    axes.set_title(title, fontsize=11, loc="left")
+    figure.suptitle(title, fontsize=11, x=0.01, ha="left")
     for place, row in enumerate(reversed(ratios)):
         _draw_bar(axes, place, row)
-    axes.set_yticks(range(len(ratios)), [_label(row) for row in reversed(ratios)], fontsize=7)
+    axes.set_yticks(range(len(ratios)), labels[::-1], fontsize=7)
     axes.set_xscale("log")
     axes.axvline(1, color="#999999", linewidth=0.8)
     axes.margins(y=0.01)
