@@ -4,7 +4,8 @@
 
 The limit of packing is reading and transforming alone, in as many plain processes as there are
 cores, writing nothing. A second limit also writes each process' output as raw bytes into one file,
-which is what any packer must do at least.
+which is what any packer must do at least. On Dask, the same packing runs on a cluster of as many
+processes; the budget is its rate against that of local processes.
 """
 
 import argparse
@@ -35,10 +36,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small data, to try the benchmark")
     quick = parser.parse_args().quick
-    report = Report("packing", ("numpy", "h5py", "xxhash", "scipy", "monai"))
+    report = Report("packing", ("numpy", "h5py", "xxhash", "scipy", "monai", "distributed"))
     folder = Path(tempfile.mkdtemp(prefix="stoker-packing-"))
     try:
         recordings(report, folder, num_per_class=40 if quick else 800, repetitions=2 if quick else 5)
+        on_dask(report, folder, num_samples=2000 if quick else 60_000, repetitions=2 if quick else 5)
         verifying(report, folder, num_samples=2000 if quick else 60_000, repetitions=5)
         memory(report, folder, sizes=(500, 2000) if quick else (20_000, 80_000, 160_000))
         for num_files in (1000,) if quick else (10_000, 100_000):
@@ -103,6 +105,45 @@ def recordings(report: Report, folder: Path, *, num_per_class: int, repetitions:
     shares = [t * rate / count for t, rate in zip(values["again"], values["stoker"], strict=True)]
     report.add(workload, "unchanged re-run", [1000 * t for t in values["again"]], "ms")
     report.add(workload, "unchanged re-run / first run (budget 0.02)", shares, "share")
+
+
+def on_dask(report: Report, folder: Path, *, num_samples: int, repetitions: int) -> None:
+    """A Dask cluster of this machine's processes against processes without one: slow samples and fast."""
+    from distributed import Client, LocalCluster
+
+    source = FolderSource(folder / "recordings", labels="folder")
+    noise = np.random.default_rng(0).standard_normal((512, 1, 4000)).astype(np.float32)
+    workloads: dict[str, tuple[Any, Callable[[Any], Any] | None]] = {
+        f"{len(source)} wav files, resample + filter": (source, prepare),
+        f"{num_samples} samples of [1, 4000] float32, no transform": (Repeated(noise, num_samples), None),
+    }
+    target = folder / "dask.stoker"
+
+    def pack(source: Any, transform: Any, **where: Any) -> float:
+        shutil.rmtree(target, ignore_errors=True)
+        return len(source) / seconds_of(lambda: stoker.pack(source, target, transform=transform, **where))
+
+    started: list[Any] = []
+
+    def start() -> None:
+        started.append(LocalCluster(n_workers=usable_cores(), threads_per_worker=1, dashboard_address=":0"))
+
+    seconds = seconds_of(start)
+    with started[0] as cluster, Client(cluster) as client:
+        report.add("a Dask cluster here", f"starting {usable_cores()} processes", [seconds], "s")
+        for workload, (given, transform) in workloads.items():
+            say(f"{workload}, on Dask")
+            pack(given, transform, scheduler=client)  # workers import what they need
+            runs: dict[str, Callable[[], float]] = {
+                "local": functools.partial(pack, given, transform),
+                "dask": functools.partial(pack, given, transform, scheduler=client),
+            }
+            values = interleave(runs, repetitions)
+            report.add(workload, "stoker pack, local processes", values["local"], "samples/s")
+            report.add(workload, "stoker pack on Dask, as many workers", values["dask"], "samples/s")
+            ratios = [dask / local for dask, local in zip(values["dask"], values["local"], strict=True)]
+            report.add(workload, "stoker pack on Dask / local processes (budget 0.9)", ratios, "ratio")
+    shutil.rmtree(target)
 
 
 def verifying(report: Report, folder: Path, *, num_samples: int, repetitions: int) -> None:

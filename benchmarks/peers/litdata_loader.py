@@ -12,19 +12,10 @@ from peers.workloads import Array, Workload
 
 def prepare(workload: Workload) -> Mapping[str, Epoch]:
     """The chunks, and loaders of them."""
-    from litdata import StreamingDataLoader, StreamingDataset, optimize
+    from litdata import StreamingDataLoader, StreamingDataset
 
+    write_chunks(workload, chunk_bytes=64 << 20)
     path = workload.folder / "litdata"
-    if not path.exists():
-        optimize(
-            partial(_sample, workload.folder),
-            list(range(len(workload))),
-            output_dir=str(path),
-            chunk_bytes="64MB",
-            num_workers=2,
-            start_method="fork",
-            verbose=False,
-        )
 
     def loader(num_workers: int) -> Epoch:
         made = StreamingDataLoader(
@@ -36,6 +27,23 @@ def prepare(workload: Workload) -> Mapping[str, Epoch]:
         return lambda: made
 
     return {"0 workers": loader(0), "2 workers": loader(2)}
+
+
+def write_chunks(workload: Workload, *, chunk_bytes: int) -> None:
+    """Into the workload's folder, unless they are there."""
+    from litdata import optimize
+
+    path = workload.folder / "litdata"
+    if not path.exists():
+        optimize(
+            partial(_sample, workload.folder),
+            list(range(len(workload))),
+            output_dir=str(path),
+            chunk_bytes=chunk_bytes,
+            num_workers=2,
+            start_method="fork",
+            verbose=False,
+        )
 
 
 def _sample(folder: Path, i: int) -> dict[str, Array]:

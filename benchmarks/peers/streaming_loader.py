@@ -16,15 +16,10 @@ _TORCHVISION: Any = torch.library.Library("torchvision", "DEF")  # type: ignore[
 
 def prepare(workload: Workload) -> Mapping[str, Epoch]:
     """The shards, and loaders of them."""
-    _stand_in_for_torchvision()
-    from streaming import MDSWriter, StreamingDataset
+    write_shards(workload)
+    from streaming import StreamingDataset
 
     path = workload.folder / "mds"
-    if not path.exists():
-        columns = {field.name: _encoding(field) for field in workload.fields}
-        with MDSWriter(out=str(path), columns=columns) as writer:
-            for sample in workload:
-                writer.write({name: np.array(value) for name, value in sample.items()})
     links = itertools.count()
 
     def dataset() -> Any:
@@ -35,6 +30,19 @@ def prepare(workload: Workload) -> Mapping[str, Epoch]:
         return StreamingDataset(local=str(link), shuffle=True, batch_size=workload.batch_size)
 
     return worker_counts(dataset, workload, shuffle=False)  # the dataset shuffles
+
+
+def write_shards(workload: Workload, *, shard_bytes: int = 1 << 26) -> None:
+    """Into the workload's folder, unless they are there."""
+    _stand_in_for_torchvision()
+    from streaming import MDSWriter
+
+    path = workload.folder / "mds"
+    if not path.exists():
+        columns = {field.name: _encoding(field) for field in workload.fields}
+        with MDSWriter(out=str(path), columns=columns, size_limit=shard_bytes) as writer:
+            for sample in workload:
+                writer.write({name: np.array(value) for name, value in sample.items()})
 
 
 def _encoding(field: Field) -> str:

@@ -24,6 +24,7 @@ it, so that callers who know nothing of Stoker can still catch it.
         ├── StoreBusyError (BlockingIOError)   another process is writing it
         ├── StoreMismatchError                 it was packed with another transform or setting
         ├── StoreWriteError                    disk full, read-only, no permission
+        ├── StoreUnreachableError (ConnectionError)  an object of a remote store cannot be had
         └── DamagedStoreError                  its bytes are not those that were published
             └── UnsafeStoreError               a file that no packer of ours would have written
 """
@@ -148,6 +149,10 @@ class StoreMismatchError(StoreError):
 
 class StoreWriteError(StoreError):
     """The store cannot be written: disk full, read-only, no permission."""
+
+
+class StoreUnreachableError(StoreError, ConnectionError):
+    """An object of a remote store cannot be had: network, throttling, no permission; names the object."""
 
 
 class DamagedStoreError(StoreError):

@@ -17,6 +17,8 @@ _SCRIPTS = {
     "training": ("training.py",),
     "doctor": ("doctor_overhead.py", "doctor_prediction.py"),
     "systems": ("systems.py",),
+    "remote": ("remote.py",),
+    "planning": ("planning.py",),
 }
 
 

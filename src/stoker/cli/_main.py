@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 import stoker
-from stoker.cli import _augment, _bench, _demo, _doctor, _plan, _recipes, _store, _train, _tune, _views
+from stoker.cli import _augment, _bench, _demo, _doctor, _plan, _push, _recipes, _store, _train, _tune, _views
 from stoker.errors import StokerError, TrainingInterruptedError
 
 WRONG_USE = 2
@@ -33,6 +33,7 @@ app = typer.Typer(
     help="Stoker keeps the accelerator fed: pack data once, verify it, load it, augment it, train on it.",
 )
 _store.register(app)
+_push.register(app)
 _views.register(app)
 _augment.register(app)
 _train.register(app)

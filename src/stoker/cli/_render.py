@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,7 +51,7 @@ def packed(console: Console, store: Store, report: dict[str, Any]) -> None:
         _rest(console, len(report["skipped"]), "statistics.json")
 
 
-def verified(console: Console, path: Path, report: Report) -> None:
+def verified(console: Console, path: str, report: Report) -> None:
     """What verifying found."""
     speed = f"{size(report.num_bytes)} in {report.seconds:.2f} s, {report.gb_per_s:.2f} GB/s"
     if report.ok:
@@ -112,7 +111,7 @@ def info(console: Console, store: Store) -> None:
     }
     for name, value in rows.items():
         table.add_row(f"[bold]{name}[/]", escape(value))
-    console.print(f"[bold]{escape(str(store.path))}[/]", highlight=False)
+    console.print(f"[bold]{escape(store.location)}[/]", highlight=False)
     console.print(table, highlight=False)
     fields = _table("field", "type", "classes")
     for name, kind in data["fields"].items():
@@ -125,7 +124,7 @@ def info_data(store: Store) -> dict[str, Any]:
     manifest = store.manifest
     return {
         "schema_version": 1,
-        "path": str(store.path),
+        "path": store.location,
         "num_samples": manifest.num_samples,
         "num_bytes": manifest.num_bytes,
         "num_shards": len(manifest.shards),

@@ -1,6 +1,7 @@
 """Commands on stores: pack, verify, repair, compact, info, stats."""
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
+StoreUrl = Annotated[str, typer.Argument(metavar="STORE", help="The store's folder, or its URL.")]
 Transform = Annotated[
     str | None,
     typer.Option(metavar="MODULE:NAME", help="A function or class applied to every sample."),
@@ -68,6 +70,10 @@ def pack(
     num_workers: Annotated[
         int | None, typer.Option(help="Processes, 0 for this one (default: one a core).")
     ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Pack on this Dask cluster; local:4 starts one of 4 processes."),
+    ] = None,
     batch_size: Annotated[
         int | None, typer.Option(help="Samples a worker takes at a time (default: by their cost).")
     ] = None,
@@ -105,6 +111,8 @@ def pack(
 
       stoker pack --config pack.yaml --set compression=zstd
 
+      stoker pack studies.csv ct.stoker --scheduler tcp://login-node:8786
+
       stoker pack --recipe heart-sounds circor/ circor.stoker --stats
 
       stoker pack --recipe cardiac-ct --config config.json --output-dir runs/ct --num-workers 8
@@ -114,6 +122,8 @@ def pack(
     from stoker.store._settings import pack_by_settings
 
     if recipe is not None:
+        if scheduler is not None:
+            raise UsageError("--scheduler does not go with --recipe: a recipe packs on this machine")
         _recipes.pack(
             recipe,
             source,
@@ -130,6 +140,8 @@ def pack(
         )
     if output_dir is not None:
         raise UsageError("--output-dir goes with --recipe; without one, say where the store goes: SOURCE OUT")
+    if out is not None and (url := re.match(r"([a-z][a-z0-9+.-]+):/(.*)", str(out))):
+        raise UsageError(f"a store is packed into a folder: then `stoker push FOLDER {url[1]}://{url[2]}`")
     flags = {
         "source": source,
         "out": None if out is None else str(out),
@@ -137,6 +149,7 @@ def pack(
         "transform": _named_transform(transform, transform_version),
         "splits": _splits(split, stratify, group),
         "num_workers": num_workers,
+        "scheduler": scheduler,
         "batch_size": batch_size,
         "compression": compression,
         "on_error": on_error,
@@ -153,7 +166,7 @@ def pack(
 
 
 def verify(
-    store: StorePath,
+    store: StoreUrl,
     quick: Annotated[
         bool, typer.Option("--quick", help="Only each file's digest, not each value's checksum.")
     ] = False,
@@ -239,7 +252,7 @@ def compact(store: StorePath) -> None:
     )
 
 
-def info(store: StorePath, as_json: Json = False) -> None:
+def info(store: StoreUrl, as_json: Json = False) -> None:
     """What a store holds: samples, fields, splits, transform, size.
 
     [bold]Example[/]
@@ -256,7 +269,7 @@ def info(store: StorePath, as_json: Json = False) -> None:
         _render.info(_render.console(), opened)
 
 
-def stats(store: StorePath, as_json: Json = False) -> None:
+def stats(store: StoreUrl, as_json: Json = False) -> None:
     """Exact statistics of every field and channel, and the number of samples of each class.
 
     [bold]Example[/]

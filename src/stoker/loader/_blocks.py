@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stoker.errors import BadSampleError
+from stoker.errors import BadSampleError, StoreUnreachableError
 from stoker.loader._course import INDEX, Course
 from stoker.loader._readers import Reader, bad_sample
 from stoker.loader._slots import Slot, Slots
@@ -133,6 +133,8 @@ class BlockReader:
         try:
             try:
                 self._gather(block, work.numbers, work.places)
+            except StoreUnreachableError:  # no sample's fault
+                raise
             except Exception as error:  # noqa: BLE001 - one bad sample must be found and named
                 self._gather_singly(block, work.numbers, error)
         except BaseException:

@@ -24,6 +24,7 @@ from stoker.loader._room import check_room
 from stoker.store import Store, pack
 from stoker.store._durable import write_error
 from stoker.store._publish import digest_of
+from stoker.store._url import is_url
 
 _BLOCK_BYTES = 4 << 20  # decoded at a time: a compressed chunk holds up to 64 KiB of neighbours
 _MAX_BLOCK = 1024
@@ -60,7 +61,8 @@ def decoded(
         return store
     names = _names(store, fields)
     folder = _own_folder() if path is None else Path(path)
-    origin = f"decoded-{xxhash.xxh3_64_hexdigest(str(store.path.resolve()).encode())}"
+    where = store.location if is_url(store.location) else str(store.path.resolve())
+    origin = f"decoded-{xxhash.xxh3_64_hexdigest(where.encode())}"
     content = f"{origin}-{store.content_digest}"
     target = folder / f"{content}-{xxhash.xxh3_64_hexdigest(','.join(names).encode())[:8]}.stoker"
 
@@ -134,7 +136,7 @@ def _make(store: Store, target: Path, names: list[str], max_bytes: int | None, w
     value_bytes = sum(shard.fields[name].column.num_bytes for shard in shards for name in names)
     # beside the values: a key, a fingerprint, a place and a checksum a field; pages that are not full
     num_bytes = value_bytes + len(index) * (64 + 8 * len(names)) + len(index.keys.values)
-    check_room(target, num_bytes, f"the decoded cache of {store.path}", max_bytes=max_bytes)
+    check_room(target, num_bytes, f"the decoded cache of {store.location}", max_bytes=max_bytes)
 
     def make(numbers: range) -> list[dict[str, Any]]:
         here = slice(numbers.start, numbers.stop)
@@ -142,7 +144,7 @@ def _make(store: Store, target: Path, names: list[str], max_bytes: int | None, w
             columns = [shards.column(index.shard[here], index.row[here], name) for name in names]
         except DamagedStoreError as error:
             raise DamagedStoreError(
-                f"{store.path}: {error}, among the samples {index.keys[numbers[0]]!r} to "
+                f"{store.location}: {error}, among the samples {index.keys[numbers[0]]!r} to "
                 f"{index.keys[numbers[-1]]!r}; `stoker verify` tells which"
             ) from error
         return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
@@ -165,4 +167,4 @@ def _make(store: Store, target: Path, names: list[str], max_bytes: int | None, w
     chosen = [field for field in store.manifest.fields if field.name in names]
     if made.content_digest != digest_of(chosen, index, shards):
         remove_store(target)
-        raise DamagedStoreError(f"{store.path} does not decode to what was packed; run `stoker verify`")
+        raise DamagedStoreError(f"{store.location} does not decode to what was packed; run `stoker verify`")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from stoker.config import usable_cores
 from stoker.errors import BadSampleError, StoreWriteError, UsageError
+from stoker.loader._arrivals import warn_of_thrashing
 from stoker.loader._collate import Ragged
 from stoker.loader._course import Course
 from stoker.loader._decoded import decoded
@@ -139,6 +140,7 @@ class Loader:
             return
         self._feed = make_feed(self.data)
         if isinstance(self.data, StoreReader):
+            warn_of_thrashing(self.data.store, self._order)
             populate(self._feed, self.data, preload)
 
     def __len__(self) -> int:

@@ -15,14 +15,17 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from stoker.config import available_memory_bytes
 from stoker.errors import BadSampleError, DamagedStoreError, UsageError
-from stoker.loader._course import Data
+from stoker.loader._arrivals import Arrivals, FetchAhead, ahead_of
+from stoker.loader._course import Course, Data
 from stoker.loader._windows import Windows
 from stoker.store._layout import check_size
 from stoker.store._manifest import FieldSpec, shard_path
 from stoker.store._samples import Array
 from stoker.store._stacked import Range, StackedColumn, stack
 from stoker.store._store import Store
+from stoker.store.remote import RemoteShards
 
 _CHECK_S = 0.5  # between two looks at the sizes of all shards
 _SMALL_BYTES = 64  # of a value that is copied twice rather than taken block by block
@@ -48,11 +51,21 @@ class Reader(Data, Protocol):
     def read_rest(self, places: Any) -> dict[str, Any]:
         """The other fields of one batch: lists of arrays or strings."""
 
+    def ahead(self, course: Course) -> "Ahead | None":
+        """Begin to fetch what the course needs, where it is far away; ended by ``close``."""
+
     num_parts: int  # that can be brought into memory one by one
     num_bytes: int  # of all of them
 
     def populate(self, part: int) -> None:
         """Bring a part into memory, as far as it is mapped."""
+
+
+class Ahead(Protocol):
+    """Something that fetches ahead of use."""
+
+    def close(self) -> None:
+        """End it."""
 
 
 class StoreReader:
@@ -72,7 +85,13 @@ class StoreReader:
         self.num_parts = len(store.manifest.shards)
         self.num_bytes = sum(entry.num_bytes for entry in store.manifest.shards)
         self._num_rows = np.array([entry.num_samples for entry in store.manifest.shards], np.uint32)
-        self._fields = {name: self._open(name) for name in self.fixed}
+        self._arrivals: Arrivals | None = None
+        self._ahead: FetchAhead | None = None
+        if isinstance(store.shards, RemoteShards):
+            self.num_parts = 0  # what comes is in memory anyway
+            self._fields = self._open_remote(store.shards)
+        else:
+            self._fields = {name: self._open(name, mapped=True) for name in self.fixed}
         self._checked = time.monotonic()
         stacked = all(isinstance(field, _Stacked) for field in self._fields.values())
         self.at_memory_speed = stacked and not self._rest
@@ -119,6 +138,13 @@ class StoreReader:
         epoch: int,  # noqa: ARG002
     ) -> None:
         """One gather a field."""
+        if self._ahead is not None:
+            self._ahead.advance(len(places))
+        if self._arrivals is not None:
+            self._arrivals.wait_for(places.shard, None if self._ahead is None else self._ahead.stop)
+        elif isinstance(self.store.shards, RemoteShards):
+            self._read_by_shard(places, out)
+            return
         for name, buffer in out.items():
             self._fields[name].gather(places, name, buffer[: len(places)])
 
@@ -128,10 +154,44 @@ class StoreReader:
 
     def populate(self, part: int) -> None:
         """Read a shard's mapped fields in one go and map their pages."""
+        if self._arrivals is not None:
+            self._arrivals.bring(part, None)
         for field in self._fields.values():
             field.populate(part)
 
-    def _open(self, name: str) -> "_Gather":
+    def ahead(self, course: Course) -> "Ahead | None":
+        """The shards of a remote store, in the order of their use."""
+        shards = self.store.shards
+        if not isinstance(shards, RemoteShards):
+            return None
+        bring = shards.fetch if self._arrivals is None else self._arrivals.bring
+        self._ahead = None
+        if self._arrivals is not None and self._arrivals.has(self._used):
+            return None
+        self._ahead = ahead_of(course, self.store, bring)
+        return self._ahead
+
+    def _open_remote(self, shards: RemoteShards) -> "dict[str, _Gather]":
+        """Columns that are mapped shard by shard, if the cache can hold all that this view needs."""
+        numbers = np.unique(self.store.index.shard[self.store.numbers])
+        self._used = numbers[numbers < len(shards)].astype(np.int64)  # others are found out when located
+        if not shards.fits(self._used.tolist()):
+            return {name: _ByShard(self.store) for name in self.fixed}
+        fields = {name: self._open(name, mapped=False) for name in self.fixed}
+        stacked = [field.stacked for field in fields.values() if isinstance(field, _Stacked)]
+        populate = self.num_bytes < available_memory_bytes() // 2
+        self._arrivals = Arrivals(shards, stacked, populate=populate)
+        return fields
+
+    def _read_by_shard(self, places: "_Places", out: Mapping[str, Array]) -> None:
+        """All fields of one shard before the next: the cache may be too small to come back to it."""
+        for number in np.unique(places.shard).tolist():
+            here = np.flatnonzero(places.shard == number)
+            fields, rows = self.store.shards[number].fields, places.row[here].astype(np.int64)
+            for name, buffer in out.items():
+                buffer[here] = np.asarray(fields[name].values(rows))
+
+    def _open(self, name: str, *, mapped: bool) -> "_Gather":
         entries = self.store.manifest.shards
         if len(entries) <= _MAX_STACKED_SHARDS and all(name in entry.offsets for entry in entries):
             ranges = [
@@ -143,9 +203,10 @@ class StoreReader:
                 )
                 for entry in entries
             ]
-            stacked = stack(ranges, self.fixed[name][1], self.fixed[name][0])
+            stacked = stack(ranges, self.fixed[name][1], self.fixed[name][0], mapped=mapped)
             if stacked is not None:
-                is_small = stacked.array[0].nbytes <= _SMALL_BYTES
+                # those of shards that are not there yet must not be looked at ahead of time
+                is_small = mapped and stacked.array[0].nbytes <= _SMALL_BYTES
                 return _StackedSmall(stacked) if is_small else _Stacked(stacked)
         return _ByShard(self.store)
 
@@ -192,6 +253,10 @@ class WindowReader:
         """Nothing."""
         return {}
 
+    def ahead(self, course: Course) -> "Ahead | None":  # noqa: ARG002
+        """Sessions of a remote store come when they are needed."""
+        return None
+
     def populate(self, part: int) -> None:
         """Nothing."""
 
@@ -226,19 +291,19 @@ class _Stacked:
     """Takes rows of the stacked array."""
 
     def __init__(self, stacked: StackedColumn) -> None:
-        self._stacked = stacked
+        self.stacked = stacked
 
     def locate(self, shard: NDArray[Any], row: NDArray[Any]) -> Array:
         """The rows to take."""
-        rows: NDArray[np.int64] = self._stacked.first_row[shard] + row
+        rows: NDArray[np.int64] = self.stacked.first_row[shard] + row
         return rows
 
     def gather(self, places: _Places, name: str, out: Array) -> None:
         # "clip" spares a copy; the rows were checked before
-        np.take(self._stacked.array, places.fields[name], axis=0, out=out, mode="clip")
+        np.take(self.stacked.array, places.fields[name], axis=0, out=out, mode="clip")
 
     def populate(self, number: int) -> None:
-        self._stacked.populate(number)
+        self.stacked.populate(number)
 
 
 class _StackedSmall(_Stacked):
@@ -246,7 +311,7 @@ class _StackedSmall(_Stacked):
 
     def locate(self, shard: NDArray[Any], row: NDArray[Any]) -> Array:
         """The values."""
-        return self._stacked.array.take(super().locate(shard, row), axis=0, mode="clip")
+        return self.stacked.array.take(super().locate(shard, row), axis=0, mode="clip")
 
     def gather(self, places: _Places, name: str, out: Array) -> None:
         out[:] = places.fields[name]

@@ -34,11 +34,11 @@ class StoreSessions(Sessions):
         self.identity = store.content_digest
         numbers = store.numbers
         if len(numbers) == 0:
-            raise SourceError(f"there must be at least one session, this view of {store.path} has none")
+            raise SourceError(f"there must be at least one session, this view of {store.location} has none")
         self._shard, self._row = store.index.shard[numbers], store.index.row[numbers]
         num_rows = np.array([entry.num_samples for entry in store.manifest.shards])
         if (self._shard >= len(num_rows)).any() or (self._row >= num_rows[self._shard]).any():
-            raise DamagedStoreError(f"the index of {store.path} points outside its shards")
+            raise DamagedStoreError(f"the index of {store.location} points outside its shards")
         usable = {name: spec for name, spec in store.fields.items() if spec.kind == "array" and spec.shape}
         for name in names or ():
             if name not in usable:
@@ -52,7 +52,7 @@ class StoreSessions(Sessions):
             self._check((sizes == sizes[:1]).all(axis=1), "all sessions must be alike but for time", shapes)
             self.fields[name] = SessionField(np.dtype(usable[name].dtype), tuple(sizes[0].tolist()), axis)
         if not lengths:
-            raise SourceError(f"the samples of {store.path} have no arrays, so that nothing can be cut")
+            raise SourceError(f"the samples of {store.location} have no arrays, so that nothing can be cut")
         self.lengths = next(iter(lengths.values()))
         alike = np.all([length == self.lengths for length in lengths.values()], axis=0)
         self._check(alike, "the fields of a session must be equally long", shapes)

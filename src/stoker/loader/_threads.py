@@ -14,7 +14,7 @@ from stoker.loader._blocks import BlockReader
 from stoker.loader._collate import Ragged, collate_rest
 from stoker.loader._course import INDEX, Course, Fetched
 from stoker.loader._device import Transfer
-from stoker.loader._readers import Reader
+from stoker.loader._readers import Ahead, Reader
 from stoker.loader._slots import Slot, Slots
 
 _BLOCK_BYTES = 4 << 20  # of 2, 4 and 8 MiB none was clearly faster for samples of 16 kB
@@ -51,6 +51,7 @@ class ThreadFeed:
         self._pool: ThreadPoolExecutor | None = None
         self._pid = os.getpid()
         self._blocks: BlockReader | None = None
+        self._ahead: Ahead | None = None
         self._warmer: ThreadPoolExecutor | None = None
         self._warm = False
 
@@ -71,6 +72,7 @@ class ThreadFeed:
         self._stop()
         self._reader.check()
         self._warm_up()
+        self._ahead = self._reader.ahead(course)
         pool = self._threads()
         self._blocks = BlockReader(
             self._reader,
@@ -110,8 +112,10 @@ class ThreadFeed:
     def _stop(self) -> None:
         """End an iteration that was left early; in a forked child its threads are not there."""
         if self._blocks is not None and self._pid == os.getpid():
+            if self._ahead is not None:
+                self._ahead.close()
             self._blocks.close()
-        self._blocks = None
+        self._blocks = self._ahead = None
 
     def _warm_up(self) -> None:
         """Once, beside the first epoch, read what fits into memory from end to end.

@@ -8,7 +8,7 @@ _shard*.py        one file of samples      _layout.py    HDF5 read around libhdf
 _index.py         the order of samples     _manifest.py  what a store is
 _publish.py       making it so             _splits.py    named splits (pure)
 _moments.py       statistics               _verify.py, _repair.py, _compact.py
-_store.py         reading it
+_store.py         reading it               remote/       stores at a URL
 """
 
 from stoker.store._compact import Compacted, compact
@@ -17,18 +17,22 @@ from stoker.store._pack import pack
 from stoker.store._repair import Repaired, repair
 from stoker.store._store import Store, open_store
 from stoker.store._verify import Report, verify
+from stoker.store.remote import Pushed, RemoteStore, push
 
 __all__ = [
     "Compacted",
     "FieldSpec",
     "FieldStats",
     "Manifest",
+    "Pushed",
+    "RemoteStore",
     "Repaired",
     "Report",
     "Store",
     "compact",
     "open_store",
     "pack",
+    "push",
     "repair",
     "verify",
 ]

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -26,7 +27,8 @@ def write_file(path: Path, content: Iterable[bytes | memoryview]) -> None:
     Raises:
         StoreWriteError: the disk is full, read-only or forbidden; nothing is left behind.
     """
-    temporary = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
+    # its own: another thread, or a process of another machine, may write the same file now
+    temporary = path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}-{path.name}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:

@@ -32,6 +32,12 @@ class Feed:
         return len(self._source)
 
     @property
+    def parts(self) -> dict[str, Any]:
+        """What the user wrote, by what it is here."""
+        given = {"source": self._source, "transform": self._transform}
+        return {name: part for name, part in given.items() if part is not None}
+
+    @property
     def channel_axis(self) -> Mapping[str, int | None]:
         """What the source declares."""
         axes: Mapping[str, int | None] = getattr(self._source, "channel_axis", {})

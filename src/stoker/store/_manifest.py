@@ -29,7 +29,7 @@ STATISTICS_NAME = "statistics.json"
 LOG_NAME = "pack.log"
 SHARD_FOLDER = "shards"
 SHARD_BYTES = 64 << 20  # also what one packing worker holds in memory
-_MAX_BYTES = 1 << 28
+MAX_MANIFEST_BYTES = 1 << 28
 _CHECKSUM = re.compile(rb'"checksum": "([0-9a-f]{32})"')
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
@@ -154,8 +154,8 @@ def read_manifest(root: Path) -> Manifest:
     """
     path = root / MANIFEST_NAME
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise UnsafeStoreError(f"{path} is larger than {_MAX_BYTES} bytes; no manifest is")
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise UnsafeStoreError(f"{path} is larger than {MAX_MANIFEST_BYTES} bytes; no manifest is")
         text = path.read_bytes()
     except FileNotFoundError as error:
         raise StoreNotFoundError(_why_absent(root)) from error
@@ -163,10 +163,11 @@ def read_manifest(root: Path) -> Manifest:
         raise StoreNotFoundError(f"{root} is a file; a store is a folder") from error
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}") from error
-    return _parse(text, path)
+    return parse_manifest(text, str(path))
 
 
-def _parse(text: bytes, path: Path) -> Manifest:
+def parse_manifest(text: bytes, path: str) -> Manifest:
+    """The manifest in these bytes, checked; ``path`` is what messages call it."""
     remedy = "move it away and run `stoker pack` again: intact shards are used again"
     try:
         data: Any = json.loads(text)

@@ -54,7 +54,9 @@ from stoker.store._shard import Shard
 from stoker.store._splits import split_rule
 from stoker.store._store import Store
 from stoker.store._strings import Strings
+from stoker.store._url import is_url
 from stoker.store._workers import AskedField, Done, Job, Work, run_in_place, run_in_processes
+from stoker.store.dask import Scheduler, check_scheduler
 from stoker.store.sources import open_source
 
 OnError: TypeAlias = Literal["raise", "skip"]
@@ -71,6 +73,7 @@ def pack(
     transform: Callable[[Any], Any] | None = None,
     transform_version: str | None = None,
     workers: int | None = None,
+    scheduler: Scheduler | None = None,
     batch_size: int | None = None,
     compression: Compression = "none",
     on_error: OnError = "raise",
@@ -95,6 +98,9 @@ def pack(
         transform_version: stands for the transform when it is compared between runs, instead of its
             parameters and source text.
         workers: processes; None for one a usable core, 0 to pack in this process.
+        scheduler: pack on a Dask cluster instead: a ``distributed.Client``, an address, a scheduler
+            file (.json), or "local:4" for a cluster of processes here. Its workers must see source
+            and store under the same paths; source and transform must be picklable.
         batch_size: samples a worker takes at a time; None adapts it to their cost.
         compression: "none" can be mapped and is by far the fastest to load.
         on_error: "skip" leaves bad samples out and lists them in the store's statistics file.
@@ -112,15 +118,18 @@ def pack(
         SourceError: the source is empty or, with ``on_error="raise"``, has a bad sample.
         StoreMismatchError: the store was packed with another transform or compression.
         StoreBusyError: another process is packing into it.
+        WorkerDiedError: a worker was killed; on a cluster, several by the same samples.
     """
     started = time.monotonic()
-    _check_options(workers, batch_size, shard_bytes, on_error)
+    _check_options(workers, scheduler, batch_size, shard_bytes, on_error)
     check_compression(compression)
     if splits is None and (stratify is not None or group is not None):
         raise UsageError("stratify and group need splits, for example {'train': 0.8, 'val': 0.2}")
     rule = None if splits is None else split_rule(splits, stratify=stratify, group=group)
     entry = transform_entry(transform, transform_version)
     feed = as_feed(open_source(source), transform, entry.identity)
+    if is_url(path):
+        raise UsageError(f"a store is packed into a folder, got {path!r}; stoker.store.push takes it there")
     root = Path(path)
     _check_target(root)
     make_folder(root / SHARD_FOLDER)
@@ -151,6 +160,10 @@ def pack(
             num_workers = usable_cores() if workers is None else workers
             if num_workers == 0 or len(work) == 0:
                 running = run_in_place(job, work, types, batch_size)
+            elif scheduler is not None:
+                from stoker.store.dask._packing import run_on_dask
+
+                running = run_on_dask(job, work, types, scheduler=scheduler, batch_size=batch_size)
             else:
                 running = run_in_processes(
                     job,
@@ -429,7 +442,17 @@ class _Run:
         write_file(self.root / STATISTICS_NAME, [json.dumps(report, indent=1).encode()])
 
 
-def _check_options(workers: int | None, batch_size: int | None, shard_bytes: int, on_error: str) -> None:
+def _check_options(
+    workers: int | None,
+    scheduler: Scheduler | None,
+    batch_size: int | None,
+    shard_bytes: int,
+    on_error: str,
+) -> None:
+    if scheduler is not None:
+        if workers is not None:
+            raise UsageError(f"a scheduler has its own workers: give it, or workers={workers}, not both")
+        check_scheduler(scheduler)
     if workers is not None and workers < 0:
         raise UsageError(f"workers must be at least 0, got {workers}")
     if batch_size is not None and batch_size < 1:
@@ -450,13 +473,12 @@ def _check_target(root: Path) -> None:
         if (root / MANIFEST_NAME).exists():  # a store, or refused by reading it
             return
         ours = {SHARD_FOLDER, LOCK_NAME, LOG_NAME, STATISTICS_NAME, _JOURNAL_NAME}
-        known = set(our_files(root)) | {root / name for name in ours}
         folders = [root, *(root / name for name in [SHARD_FOLDER] if (root / name).is_dir())]
+        there = [path for folder in folders for path in folder.iterdir()]
+        # asked for second: a worker of a client that was killed may publish a shard just now
+        known = set(our_files(root)) | {root / name for name in ours}
         foreign = sorted(
-            path.name
-            for folder in folders
-            for path in folder.iterdir()
-            if path not in known and not path.name.startswith(TEMPORARY_PREFIX)
+            path.name for path in there if path not in known and not path.name.startswith(TEMPORARY_PREFIX)
         )
     except OSError as error:
         raise write_error(root, error) from error

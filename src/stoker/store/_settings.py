@@ -46,6 +46,7 @@ class PackSettings(Settings):
     compression: Compression = "none"
     on_error: OnError = "raise"
     num_workers: int | None = Field(default=None, ge=0)
+    scheduler: str | None = None  # of a Dask cluster: its address, or local:4
     batch_size: int | None = Field(default=None, ge=1)
     shard_bytes: int = Field(default=SHARD_BYTES, ge=1)
     force: bool = False
@@ -60,6 +61,7 @@ def pack_by_settings(settings: PackSettings, *, progress: bool = True) -> Store:
         transform=None if settings.transform is None else find_transform(settings.transform),
         transform_version=None if settings.transform is None else settings.transform.version,
         workers=settings.num_workers,
+        scheduler=settings.scheduler,
         batch_size=settings.batch_size,
         compression=settings.compression,
         on_error=settings.on_error,

@@ -14,7 +14,7 @@ from stoker.store._image import Image
 from stoker.store._manifest import FieldSpec, FileEntry, shard_path
 from stoker.store._moments import Moments, merge
 from stoker.store._samples import Array, FieldType, Sample
-from stoker.store._shard import ShardMeta, common_shape
+from stoker.store._shard import Shard, ShardMeta, TextField, common_shape
 from stoker.store._strings import Strings
 
 
@@ -50,6 +50,24 @@ class ShardBuilder:
             self.num_bytes += len(data)
         self._keys.append(key)
         self._fingerprints += fingerprint
+
+    def extend(self, shard: Shard) -> None:
+        """Append every sample of a shard of the same types, whose bytes the caller has checked."""
+        rows = np.arange(len(shard))
+        for name in self._types:
+            field = shard.fields[name]
+            data = as_bytes(field.column.read(0, len(field.column)))
+            self._values[name] += data
+            if isinstance(field, TextField):
+                self._shapes[name] += [(size,) for size in np.diff(field.offsets).tolist()]
+            else:
+                self._shapes[name] += field.shapes_of(rows)
+            self.num_bytes += len(data)
+        names = [spec.name for spec in shard.meta.fields]
+        ordered = shard.checksum_table[:, [names.index(name) for name in self._types]]
+        self._checksums.frombytes(np.ascontiguousarray(ordered).tobytes())
+        self._keys += shard.keys
+        self._fingerprints += np.asarray(shard.fingerprints).tobytes()
 
     def publish(self, root: Path, transform: str, compression: Compression) -> FileEntry:
         """Write the shard, whole and forced to disk, under its digest."""

@@ -49,10 +49,27 @@ class Range:
 class StackedColumn:
     """The rows of several file ranges as one array [M, ...] with gaps; see ``first_row``."""
 
-    def __init__(self, array: Array, first_row: NDArray[np.int64], places: list[tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        array: Array,
+        first_row: NDArray[np.int64],
+        ranges: Sequence[Range],
+        places: list[tuple[int, int]],
+    ) -> None:
         self.array = array
         self.first_row = first_row
+        self._ranges = ranges
         self._places = places  # address and size of each shard's bytes
+
+    def map(self, number: int) -> None:
+        """Map the bytes of shard ``number``; before that its rows must not be touched.
+
+        Raises:
+            DamagedStoreError: the file has another size than it should, or the range lies outside it.
+        """
+        part = self._ranges[number]
+        row_bytes = math.prod(self.array.shape[1:]) * self.array.dtype.itemsize
+        _map_range(part, *self._places[number], part.num_rows * row_bytes)
 
     def populate(self, number: int) -> bool:
         """Read shard ``number`` into memory and map its pages; False where the system cannot.
@@ -64,8 +81,12 @@ class StackedColumn:
         return done == 0
 
 
-def stack(ranges: Sequence[Range], shape: tuple[int, ...], dtype: np.dtype[Any]) -> StackedColumn | None:
+def stack(
+    ranges: Sequence[Range], shape: tuple[int, ...], dtype: np.dtype[Any], *, mapped: bool
+) -> StackedColumn | None:
     """Map the ranges as one array, or None where rows are empty or there is no room for them.
+
+    Without ``mapped`` there are addresses only, and each range waits for ``map``.
 
     Raises:
         DamagedStoreError: a file has another size than it should, or the range lies outside it.
@@ -83,15 +104,15 @@ def stack(ranges: Sequence[Range], shape: tuple[int, ...], dtype: np.dtype[Any])
     base = map_call(None, starts[-1], _PROT_NONE, _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_NORESERVE, -1, 0)
     block = (ctypes.c_ubyte * starts[-1]).from_address(base)
     weakref.finalize(block, libc.munmap, base, starts[-1]).atexit = False
-    places = []
-    for part, span, start in zip(ranges, spans, starts, strict=False):
-        _map_range(part, base + start, span, part.num_rows * row_bytes)
-        places.append((base + start, span))
+    places = [(base + start, span) for span, start in zip(spans, starts, strict=False)]
     rows = np.frombuffer(memoryview(block), np.uint8)
     rows.flags.writeable = False
     array = np.ndarray((starts[-1] // row_bytes, *shape), dtype, rows.data)
     first_row = np.array(starts[:-1], np.int64) // row_bytes
-    return StackedColumn(array, first_row, places)
+    column = StackedColumn(array, first_row, ranges, places)
+    for number in range(len(ranges)) if mapped else ():
+        column.map(number)
+    return column
 
 
 def _map_range(part: Range, address: int, span: int, num_bytes: int) -> None:

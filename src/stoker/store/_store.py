@@ -13,6 +13,7 @@ from stoker.store._index import Index
 from stoker.store._manifest import FieldSpec, FieldStats, Manifest, read_manifest
 from stoker.store._samples import Array, Sample
 from stoker.store._shard import Shards
+from stoker.store._url import is_url
 
 if TYPE_CHECKING:
     from stoker.store._verify import Report
@@ -59,10 +60,15 @@ class Store:
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{f.name}: {describe_field(f)}" for f in self.fields.values())
-        return f"Store({str(self.path)!r}, {len(self)} samples, {fields})"
+        return f"Store({self.location!r}, {len(self)} samples, {fields})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self.path.absolute(), self.manifest.content_digest, self._numbers)
+
+    @property
+    def location(self) -> str:
+        """Where the store is, for messages: its path, or the URL of a remote one."""
+        return str(self.path)
 
     @property
     def fields(self) -> dict[str, FieldSpec]:
@@ -181,18 +187,18 @@ class Store:
     def _shard_number(self, number: int) -> int:
         shard = int(self.index.shard[number])
         if shard >= len(self.shards):
-            raise DamagedStoreError(f"the index of {self.path} names shard {shard}, which is none")
+            raise DamagedStoreError(f"the index of {self.location} names shard {shard}, which is none")
         return shard
 
     def _row(self, number: int, num_rows: int) -> int:
         row = int(self.index.row[number])
         if row >= num_rows:
-            raise DamagedStoreError(f"the index of {self.path} names row {row} of {num_rows}")
+            raise DamagedStoreError(f"the index of {self.location} names row {row} of {num_rows}")
         return row
 
     def _row_check(self, shard: int, rows: Array) -> None:
         if shard >= len(self.shards) or int(rows.max()) >= self.shards.entries[shard].num_samples:
-            raise DamagedStoreError(f"the index of {self.path} points outside its shards")
+            raise DamagedStoreError(f"the index of {self.location} points outside its shards")
 
 
 def _open(path: Path) -> tuple[Manifest, Index]:
@@ -215,13 +221,41 @@ def describe_field(field: FieldSpec) -> str:
     return f"{field.dtype}[{sizes}]"
 
 
-def open_store(path: str | os.PathLike[str]) -> Store:
-    """Open the store at ``path``.
+def open_store(
+    path: str | os.PathLike[str],
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    cache_bytes: int | None = None,
+    deadline_s: float | None = None,
+    stall_s: float | None = None,
+) -> Store:
+    """Open the store at ``path``, a folder or a URL such as ``s3://bucket/train.stoker``.
+
+    A store at a URL needs the extra ``remote``. Its shards come whole, when they are needed and, in a
+    loader, ahead of that, into a cache on the local disk; every byte is checked on arrival.
+
+    Args:
+        path: the store.
+        cache: of a URL: the cache's folder, which all processes of the machine may share; by default
+            that of the environment's STOKER_CACHE, or ``~/.cache/stoker``.
+        cache_bytes: of a URL: the most that the folder may hold; by default nine tenths of the disk's
+            free space. What was used least recently makes room.
+        deadline_s: of a URL: how long one shard may take, with all tries, by default 600 s.
+        stall_s: of a URL: how long no byte may come before it is tried anew, by default 30 s.
 
     Raises:
         StoreNotFoundError: none there, or an unfinished one.
         DamagedStoreError: its manifest or index is not what was published.
+        StoreUnreachableError: the URL cannot be reached.
     """
+    if is_url(path):
+        from stoker.store.remote import RemoteStore
+
+        return RemoteStore(path, cache=cache, cache_bytes=cache_bytes, deadline_s=deadline_s, stall_s=stall_s)
+    given = {"cache": cache, "cache_bytes": cache_bytes, "deadline_s": deadline_s, "stall_s": stall_s}
+    named = [name for name, value in given.items() if value is not None]
+    if named:
+        raise UsageError(f"{named[0]} is for stores at a URL, {str(path)!r} is a folder; leave it out")
     return Store(path)
 
 

@@ -29,6 +29,7 @@ from stoker.store._manifest import (
 from stoker.store._progress import Display, Silent
 from stoker.store._publish import digest_of, fields_of, rows_by_shard, stats_of
 from stoker.store._shard import Shard, Shards
+from stoker.store._url import is_url
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class ShardReport:
 def verify(
     path: str | os.PathLike[str], *, quick: bool = False, workers: int | None = None, progress: bool = False
 ) -> Report:
-    """Check the store at ``path``.
+    """Check the store at ``path``; at a URL, all of it is fetched for that, whatever the cache holds.
 
     Args:
         path: the store.
@@ -77,19 +78,23 @@ def verify(
         StoreNotFoundError: there is none.
         DamagedStoreError: the manifest itself is damaged; nothing can be said of the rest.
     """
+    if is_url(path):
+        from stoker.store.remote._verify import verify_remote
+
+        return verify_remote(path, quick=quick, workers=workers, progress=progress)
     started = time.monotonic()
     root = Path(path)
     manifest = read_manifest(root)
     files: list[tuple[str, str]] = []
     bad: list[tuple[str, str, str]] = []
-    index = _check_index(root, manifest, files)
+    index = check_index(root, manifest, files)
     with Display("verifying", manifest.num_samples) if progress else Silent() as display:
         num_done = num_bytes = 0
         for found in check_shards(root, manifest, quick=quick, workers=workers):
             entry = manifest.shards[found.number]
             if found.why is not None:
                 files.append((shard_path(root, entry.digest).name, found.why))
-            bad.extend(_named(found, index))
+            bad.extend(name_bad(found, index))
             num_done += entry.num_samples
             num_bytes += entry.num_bytes
             display.update(num_done, num_bytes, len(bad))
@@ -110,13 +115,14 @@ def check_shards(
     """Check every shard, several at a time; reports come in the manifest's order."""
 
     def check(number: int) -> ShardReport:
-        return _check_shard(path, number, manifest.shards[number], quick=quick)
+        return check_shard(path, number, manifest.shards[number], quick=quick)
 
     with ThreadPoolExecutor(workers or usable_cores()) as pool:
         yield from pool.map(check, range(len(manifest.shards)))
 
 
-def _check_shard(root: Path, number: int, entry: FileEntry, *, quick: bool) -> ShardReport:
+def check_shard(root: Path, number: int, entry: FileEntry, *, quick: bool) -> ShardReport:
+    """What is wrong with one shard's file, and unless ``quick``, with which values."""
     report = ShardReport(number, why=_check_file(shard_path(root, entry.digest), entry))
     if report.why is None and quick:
         return report
@@ -158,7 +164,8 @@ def _check_manifest(root: Path, manifest: Manifest, index: Index) -> Iterator[tu
             yield MANIFEST_NAME, f"its {name} are not those of the samples"
 
 
-def _check_index(root: Path, manifest: Manifest, files: list[tuple[str, str]]) -> Index | None:
+def check_index(root: Path, manifest: Manifest, files: list[tuple[str, str]]) -> Index | None:
+    """The index, if it is intact and points nowhere but into the shards; else ``files`` gets the reason."""
     path = index_path(root, manifest.index.digest)
     why = _check_file(path, manifest.index)
     try:
@@ -178,7 +185,7 @@ def _check_index(root: Path, manifest: Manifest, files: list[tuple[str, str]]) -
     return index
 
 
-def _named(report: ShardReport, index: Index | None) -> Iterator[tuple[str, str, str]]:
+def name_bad(report: ShardReport, index: Index | None) -> Iterator[tuple[str, str, str]]:
     """The shard's bad rows by the keys of their samples; dead rows are nobody's."""
     if not report.bad:
         return

@@ -71,6 +71,7 @@ class Job:
     asked_fields: tuple[AskedField, ...]
     skip_bad: bool
     shard_bytes: int
+    flush_s: float = _FLUSH_S  # a shard is published after so long, full or not
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ class Worker:
         self._builder.add(key, fingerprint, sample)
         self._samples.append(i)
         done.num_bytes += self._builder.num_bytes - before
-        slow = time.monotonic() - self._since > _FLUSH_S
+        slow = time.monotonic() - self._since > self._job.flush_s
         if slow or self._builder.num_bytes >= self._job.shard_bytes:
             self.flush(done)
 

@@ -1,8 +1,6 @@
 """What the sources with one file per sample share: reading, masks, labels, fingerprints."""
 
-import os
 from collections.abc import Mapping
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,33 +8,25 @@ from numpy.typing import NDArray
 from stoker.errors import BadSampleError, UsageError
 from stoker.store._strings import Strings
 from stoker.store.sources._columns import LABEL, NO_CLASS, Column
-from stoker.store.sources._fingerprints import (
-    column_word,
-    column_words,
-    content_pair,
-    mix,
-    pairs_of,
-    stat_pair,
-)
+from stoker.store.sources._files import Files, FingerprintOf
+from stoker.store.sources._fingerprints import column_word, column_words, mix
 from stoker.store.sources._images import ImageReader, read_mask
 from stoker.store.sources._reader import Reader, Sample, reading
 from stoker.store.sources._source import Source
 
-FingerprintOf = Literal["stat", "content"]
-
 
 class FileSource(Source):
-    """Files below ``base`` (or absolute), each a sample with the columns' values beside it.
+    """Files, each a sample with the columns' values beside it.
 
-    ``keys`` name the samples; a key with ``suffix`` is the file's path. Each of ``masks`` is the
-    path of the mask that belongs to the sample, empty where there is none.
+    ``keys`` name the samples; a key with ``suffix`` is the file's name. Each of ``masks`` is the
+    name of the mask that belongs to the sample, empty where there is none.
     """
 
     def __init__(
         self,
         *,
         title: str,
-        base: str,
+        files: Files,
         keys: Strings,
         suffix: str,
         reader: Reader,
@@ -45,19 +35,16 @@ class FileSource(Source):
         classes: Mapping[str, list[str]],
         fingerprint: FingerprintOf,
     ) -> None:
-        if fingerprint not in ("stat", "content"):
-            raise UsageError(f"fingerprint must be 'stat' or 'content', got {fingerprint!r}")
         if masks is not None and not isinstance(reader, ImageReader):
             raise UsageError(f"masks must belong to images, these are {reader.kind} files")
         super().__init__(f"{fingerprint} {reader.identity} {masks is not None} {list(columns)}")
         self._title = title
-        self._prefix = base.rstrip("/") + "/"
+        self._files = files
         self._keys = keys
         self._suffix = suffix
         self._reader = reader
         self._masks = masks
         self._columns = dict(columns)
-        self._look = stat_pair if fingerprint == "stat" else content_pair
         self.classes = dict(classes)
         self.channel_axis = dict(reader.channel_axis)
         if masks is not None:
@@ -81,10 +68,10 @@ class FileSource(Source):
 
     def fingerprints(self) -> NDArray[np.uint64]:
         """Every sample's fingerprint, uint64 [N, 2]; zeros where its file or mask is not there."""
-        pairs, missing = pairs_of(self._look, self._encoded_paths(self._keys, self._suffix))
+        pairs, missing = self._files.pairs(self._keys, self._suffix)
         words = [pairs[:, 0], pairs[:, 1]]
         if self._masks is not None:
-            pairs, missing_masks = pairs_of(self._look, self._encoded_paths(self._masks, ""))
+            pairs, missing_masks = self._files.pairs(self._masks, "")
             words += [pairs[:, 0], pairs[:, 1]]
             missing += missing_masks
         words += [column_words(column) for column in self._columns.values()]
@@ -98,7 +85,7 @@ class FileSource(Source):
         if self._masks is not None:
             names.append(self._masks[i])
         for name in names:
-            pair = self._look(self._path(name))
+            pair = self._files.pair(name)
             if pair is None:
                 return None
             words += pair
@@ -106,8 +93,7 @@ class FileSource(Source):
 
     def _read(self, i: int) -> Sample:
         key = self._keys[i]
-        path = self._path(key + self._suffix)
-        with reading(key, path):
+        with self._files.local(key + self._suffix, key) as path, reading(key, path):
             sample = self._reader.read(path)
         if self._masks is not None:
             sample["mask"] = self._read_mask(key, self._masks[i])
@@ -126,13 +112,5 @@ class FileSource(Source):
     def _read_mask(self, key: str, name: str) -> NDArray[np.uint8]:
         if not name:
             raise BadSampleError(key, "no mask is named for it")
-        path = self._path(name)
-        with reading(key, path, "mask"):
+        with self._files.local(name, key) as path, reading(key, path, "mask"):
             return read_mask(path)
-
-    def _path(self, name: str) -> str:
-        return name if name.startswith("/") else self._prefix + name
-
-    def _encoded_paths(self, names: Strings, suffix: str) -> list[bytes]:
-        prefix, end = os.fsencode(self._prefix), suffix.encode()
-        return [name + end if name.startswith(b"/") else prefix + name + end for name in names.encoded()]

@@ -58,6 +58,11 @@ def content_pair(path: str | bytes) -> Pair | None:
     return digest >> 64, digest & MASK
 
 
+def version_pair(num_bytes: int | None, version: str) -> Pair:
+    """Size and version of an object far away, as its listing tells them."""
+    return (MASK if num_bytes is None else num_bytes) & MASK, xxhash.xxh3_64_intdigest(version.encode())
+
+
 def pairs_of(look: Callable[[bytes], Pair | None], paths: Sequence[bytes]) -> tuple[Words, list[int]]:
     """What ``look`` finds for each path, [N, 2], and the numbers of those where it finds nothing.
 

@@ -8,8 +8,10 @@ from posixpath import join, normpath
 from typing import Literal
 
 from stoker.errors import SourceError, UsageError
+from stoker.store._url import is_url
 from stoker.store.sources._columns import Column, class_column
-from stoker.store.sources._file_source import FileSource, FingerprintOf
+from stoker.store.sources._file_source import FileSource
+from stoker.store.sources._files import FingerprintOf, files_at, list_url
 from stoker.store.sources._formats import (
     KNOWN_SUFFIXES,
     READER_OF,
@@ -18,7 +20,7 @@ from stoker.store.sources._formats import (
     make_reader,
     one_reader,
 )
-from stoker.store.sources._listing import list_files, split_pattern, to_strings
+from stoker.store.sources._listing import choose, list_files, split_pattern, to_strings
 from stoker.store.sources._nearest import nearest_sibling
 from stoker.store.sources._reader import suffix_of
 
@@ -40,13 +42,18 @@ class _ListedSource(FileSource):
     ) -> None:
         if labels not in (None, "folder"):
             raise UsageError(f"labels must be 'folder' or None, got {labels!r}")
-        root = _checked_folder(folder)
-        names, counts = _readable(list_files(root, pattern), suffixes, title)
+        if is_url(folder):
+            listing = list_url(folder)
+            files, found = files_at(folder, fingerprint, listing), choose(listing, pattern)
+        else:
+            root = _checked_folder(folder)
+            files, found = files_at(root, fingerprint), list_files(root, pattern)
+        names, counts = _readable(found, suffixes, title)
         kind = one_reader(counts, where=repr(title), remedy="choose with suffixes=")
         columns, classes = _folder_labels(names, title) if labels else ({}, {})
         super().__init__(
             title=title,
-            base=root,
+            files=files,
             keys=to_strings(names),
             suffix="",
             reader=make_reader(kind, reader_options, other_options=OWN_OPTIONS),
@@ -61,7 +68,7 @@ class FolderSource(_ListedSource):
     """Every file below a folder that a reader knows, sorted by its path below it, which is its key.
 
     Args:
-        root: The folder. Hidden files and folders in it are skipped.
+        root: The folder, or the URL of one. Hidden files and folders in it are skipped.
         pattern: Which files, relative to ``root``; ``**`` is any number of folders.
         suffixes: Which formats (".wav", or several of one kind); needed where kinds are mixed.
         labels: "folder" makes the file's parent folder its class: field ``y``, int64, the class's

@@ -9,7 +9,7 @@ visits each folder once and finds each file once, however many ``**`` there are.
 import fnmatch
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from stoker.errors import SourceError
@@ -43,12 +43,22 @@ def list_files(root: str, pattern: str) -> list[str]:
     Raises:
         SourceError: A folder on the way cannot be opened.
     """
-    parts = [part for part in pattern.split("/") if part not in ("", ".")]
-    if parts and parts[-1] == ANY_DEPTH:
-        parts.append("*")
+    parts = _parts(pattern)
     found = list(_Walk(parts).below(root, "", frozenset({0}), frozenset())) if parts else []
     found.sort()
     return found
+
+
+def choose(names: Iterable[str], pattern: str) -> list[str]:
+    """Of posix paths those that match, sorted: as ``list_files`` would choose."""
+    parts = _parts(pattern)
+    walk = _Walk(parts)
+    return sorted(name for name in names if parts and walk.leads_to(name))
+
+
+def _parts(pattern: str) -> list[str]:
+    parts = [part for part in pattern.split("/") if part not in ("", ".")]
+    return [*parts, "*"] if parts and parts[-1] == ANY_DEPTH else parts
 
 
 def to_strings(names: list[str]) -> Strings:
@@ -93,6 +103,14 @@ class _Walk:
             child = f"{folder}/{name}"
             if after and not (is_link and _identity(child) in above):
                 yield from self.below(child, f"{prefix}{name}/", after, above)
+
+    def leads_to(self, path: str) -> bool:
+        """Whether the walk would find this path."""
+        *folders, name = path.split("/")
+        active = frozenset({0})
+        for folder in folders:
+            active = self._after(folder, self._with_successors(active))
+        return bool(self.last in self._with_successors(active) and name and self.matches[self.last](name))
 
     def _with_successors(self, active: frozenset[int]) -> frozenset[int]:
         parts = set(active)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from stoker.errors import SourceError, UsageError
+from stoker.store._url import is_url
 from stoker.store.sources._csv_source import CsvSource
 from stoker.store.sources._folder import FolderSource, GlobSource
 from stoker.store.sources._formats import READER_OF
@@ -21,9 +22,9 @@ from stoker.store.sources._source import Samples
 def open_source(spec: object, **options: Any) -> Samples:
     """The source that ``spec`` means.
 
-    A folder is a FolderSource, a string with wildcards a GlobSource, a ``.csv`` file a CsvSource,
-    an HDF5 file an Hdf5Source, each with the options of that class. An object with ``__len__`` and
-    ``__getitem__`` is a source already and is returned as it is.
+    A folder is a FolderSource, a string with wildcards a GlobSource, a ``.csv`` file a CsvSource (all
+    three may be URLs), an HDF5 file an Hdf5Source, each with the options of that class. An object with
+    ``__len__`` and ``__getitem__`` is a source already and is returned as it is.
 
     Raises:
         SourceError: There is no such path, or it holds a single sample.
@@ -34,6 +35,8 @@ def open_source(spec: object, **options: Any) -> Samples:
     text = os.fspath(spec)
     if not text:
         raise UsageError("a source is a path, got an empty one; '.' is the current folder")
+    if is_url(text):
+        return _at_url(text, options)
     path = Path(text)
     try:
         is_folder = path.is_dir()
@@ -47,9 +50,7 @@ def open_source(spec: object, **options: Any) -> Samples:
         raise SourceError(f"there is no file or folder {text!r}{nearest_sibling(path)}")
     suffix = suffix_of(text)
     if suffix == ".csv":
-        if "path_column" not in options:
-            raise UsageError(f"path_column must name the column of {text!r} with the files' paths")
-        return CsvSource(text, **options)
+        return _csv(text, options)
     if suffix in Hdf5Reader.suffixes:
         _check_options(options, inspect.signature(Hdf5Source).parameters)
         return Hdf5Source(text, **options)
@@ -59,6 +60,27 @@ def open_source(spec: object, **options: Any) -> Samples:
             f"'{path.parent}/*{suffix}'"
         )
     raise SourceError(f"a source is a folder, a pattern, a .csv or an .h5 file, {text!r} is none of these")
+
+
+def _at_url(url: str, options: dict[str, Any]) -> Samples:
+    """What a URL means can only be told by its looks: object stores have no folders."""
+    if has_magic(url):
+        return GlobSource(url, **options)
+    suffix = suffix_of(url)
+    if suffix == ".csv":
+        return _csv(url, options)
+    if suffix in READER_OF:
+        raise SourceError(
+            f"at a URL a source is a folder, a pattern or a .csv file, {url!r} is one sample or many in one "
+            "file; copy it here first"
+        )
+    return FolderSource(url, **options)
+
+
+def _csv(path: str, options: dict[str, Any]) -> Samples:
+    if "path_column" not in options:
+        raise UsageError(f"path_column must name the column of {path!r} with the files' paths")
+    return CsvSource(path, **options)
 
 
 def _checked_object(spec: object, options: dict[str, Any]) -> Samples:

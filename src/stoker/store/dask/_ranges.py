@@ -1,0 +1,83 @@
+"""Which samples a Dask task packs: pure, told what tasks cost, asked for the next range.
+
+Samples are cut into *cells*, each as many as fill a shard: the shards that packing in one process gives. A
+cell that takes long is packed in pieces, so that all workers have work until the end and a worker that dies
+costs little; its pieces are then joined into the cell's shard.
+"""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+_LONGEST_S = 10.0  # a worker that dies loses at most about this much work for each of its threads
+_SHORTEST_S = 2.0  # below, the cost of joining shows: a shard is read and written once more
+_SHORTEST_AT_END_S = 0.5  # where there are fewer cells left than threads
+_MAX_CELL = 1 << 18  # samples: what a task is told and tells stays below some megabytes
+_PIECES_LEFT = 4  # for each thread towards the end: all finish together
+
+
+@dataclass(frozen=True)
+class Range:
+    """Positions ``start:stop`` of the work; ``num_pieces`` of the same cell make a shard."""
+
+    cell: int
+    num_pieces: int
+    start: int
+    stop: int
+
+
+class Ranges:
+    """Hands out ranges from first to last; every position is in exactly one."""
+
+    def __init__(self, num_samples: int, *, shard_bytes: int, batch_size: int | None) -> None:
+        self._num_samples = num_samples
+        self._shard_bytes = shard_bytes
+        self._batch_size = batch_size
+        self._next = 0
+        self._num_cells = 0
+        self._pieces: deque[Range] = deque()
+        self._num_packed = self._num_bytes = 0
+        self._seconds_per_sample: float | None = None
+
+    def learn(self, *, num_packed: int, num_bytes: int, num_samples: int, seconds: float) -> None:
+        """Take in what a range cost; samples that were packed before count, but not as packed."""
+        self._num_packed += num_packed
+        self._num_bytes += num_bytes
+        if num_samples:
+            latest, before = seconds / num_samples, self._seconds_per_sample
+            self._seconds_per_sample = latest if before is None else (before + latest) / 2
+
+    def take(self, num_threads: int) -> Range | None:
+        """The next range for a cluster of so many threads, or None if there is no more."""
+        if not self._pieces and self._next < self._num_samples:
+            self._open_cell(max(1, num_threads))
+        return self._pieces.popleft() if self._pieces else None
+
+    def _open_cell(self, num_threads: int) -> None:
+        start = self._next
+        size = min(self._cell_size(), self._num_samples - start)
+        num_pieces = math.ceil(size / self._piece_size(size, num_threads))
+        cuts = [start + size * piece // num_pieces for piece in range(num_pieces + 1)]
+        self._pieces.extend(
+            Range(self._num_cells, num_pieces, cuts[piece], cuts[piece + 1]) for piece in range(num_pieces)
+        )
+        self._next += size
+        self._num_cells += 1
+
+    def _cell_size(self) -> int:
+        """As many samples as first reach the size of a shard; exact where all have one size."""
+        if self._num_bytes == 0:
+            return _MAX_CELL
+        fitting = -(-self._shard_bytes * self._num_packed // self._num_bytes)
+        return max(1, min(fitting, _MAX_CELL))
+
+    def _piece_size(self, cell_size: int, num_threads: int) -> int:
+        if self._batch_size is not None:
+            return min(self._batch_size, cell_size)
+        if not self._seconds_per_sample:
+            return cell_size
+        left_s = (self._num_samples - self._next) * self._seconds_per_sample
+        at_end = self._num_samples - self._next < cell_size * num_threads
+        shortest_s = _SHORTEST_AT_END_S if at_end else _SHORTEST_S
+        fitting_s = min(_LONGEST_S, max(shortest_s, left_s / (_PIECES_LEFT * num_threads)))
+        return max(1, min(cell_size, int(fitting_s / self._seconds_per_sample)))

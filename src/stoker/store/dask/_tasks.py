@@ -1,0 +1,214 @@
+"""What runs on a Dask worker: a range of samples becomes shards, the pieces of a cell become one.
+
+A task is a function of its range alone: run twice (Dask does that when a worker dies, or only seems to), it
+publishes the same bytes under the same name. It publishes only while the run that asked for it is under way.
+"""
+
+import contextlib
+import hashlib
+import os
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from stoker.errors import (
+    BadSampleError,
+    DamagedStoreError,
+    StokerError,
+    StoreBusyError,
+    UsageError,
+    WorkerDiedError,
+)
+from stoker.store._durable import TEMPORARY_PREFIX, write_file
+from stoker.store._layout import digest, map_file
+from stoker.store._manifest import shard_path
+from stoker.store._samples import FieldType
+from stoker.store._shard import Shard
+from stoker.store._shard_builder import ShardBuilder
+from stoker.store._workers import Done, Job, NewShard, Work, Worker
+from stoker.store.dask._job import unseal
+
+_LOOK_EVERY_S = 1.0  # for the end of the run, while a task is busy
+_PROBED = 3  # samples that are enough to tell size and cost
+
+_jobs: dict[int, tuple["Lease", Job]] = {}  # by thread: a source need not bear two of them
+
+Types = Mapping[str, FieldType] | None
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A file in the store's folder that holds the job while its run is under way, and no longer.
+
+    A worker that cannot find it does not share the folder, or works for a run that has ended.
+    """
+
+    path: Path
+    digest: str
+
+    def check(self) -> None:
+        """Raise unless the run is still under way."""
+        if not self.path.exists():
+            raise StoreBusyError(f"the run that packed {self.path.parent} has ended")
+
+
+@contextlib.contextmanager
+def leased(root: Path, sealed: bytes) -> Iterator[Lease]:
+    """Lay the job into the folder; the next run removes it, should this process be killed."""
+    content = hashlib.sha256(sealed).hexdigest()
+    lease = Lease(root / f"{TEMPORARY_PREFIX}{os.urandom(8).hex()}-job", content)
+    write_file(lease.path, [sealed])
+    try:
+        yield lease
+    finally:
+        lease.path.unlink(missing_ok=True)
+
+
+@dataclass
+class Result:
+    """What a task brought, or what it failed with: as a value, for not every error can travel."""
+
+    done: Done = field(default_factory=Done)
+    seconds: float = 0.0
+    error: StokerError | None = None
+    trace: str = ""
+
+
+def probe(lease: Lease, work: Work, types: Types) -> Result:
+    """Read some samples and publish nothing: the first tells all tasks which fields to expect."""
+    return _told(lease, lambda job: _probe(job, work, types))
+
+
+def pack_range(lease: Lease, work: Work, types: Types) -> Result:
+    """Pack the samples and publish them; of a range with a bad sample, what comes before it."""
+    return _told(lease, lambda job: _pack_range(lease, job, work, types))
+
+
+def join(lease: Lease, pieces: list[NewShard]) -> Result:
+    """Publish the samples of some shards as one, or as few as their size allows."""
+    return _told(lease, lambda job: _join(lease, job, pieces))
+
+
+def forget(lease: Lease) -> None:
+    """Let go of the job: a worker may live on for long."""
+    for thread, (opened, _) in list(_jobs.items()):
+        if opened == lease:
+            del _jobs[thread]
+
+
+def _told(lease: Lease, task: Callable[[Job], Done]) -> Result:
+    """What the task brings and how long it takes, or its error."""
+    try:
+        job = _job(lease)
+        started = time.monotonic()
+        done = task(job)
+    except Exception as error:  # noqa: BLE001 - the client raises it
+        trace = "".join(traceback.format_exception(error))
+        known = error if isinstance(error, StokerError) else WorkerDiedError(f"a worker failed: {error!r}")
+        known.__cause__ = known.__context__ = None  # may not be picklable; their text is in the trace
+        return Result(error=known.with_traceback(None), trace=trace)
+    return Result(done, time.monotonic() - started)
+
+
+def _probe(job: Job, work: Work, types: Types) -> Done:
+    worker = Worker(job, types)
+    total = Done()
+    for position in range(len(work)):
+        done = worker.pack(work.slice(position, position + 1))
+        total.num_bytes += done.num_bytes
+        total.num_samples += done.num_bytes > 0
+        total.types = done.types
+        if total.num_samples == _PROBED:
+            break
+    return total
+
+
+def _pack_range(lease: Lease, job: Job, work: Work, types: Types) -> Done:
+    worker = _LeasedWorker(lease, job, types)
+    try:
+        done = worker.pack(work, worker.look)
+    except BadSampleError:
+        with contextlib.suppress(StokerError):
+            worker.flush(Done())  # the next run finds it
+        raise
+    worker.flush(done)
+    return done
+
+
+def _join(lease: Lease, job: Job, pieces: list[NewShard]) -> Done:
+    done, joining = Done(), list[NewShard]()
+    builder: ShardBuilder | None = None
+
+    def publish() -> None:
+        if builder is not None:
+            lease.check()
+            entry = builder.publish(job.root, job.transform, job.compression)
+            samples = np.concatenate([piece.samples for piece in joining])
+            done.shards.append(NewShard(entry, samples, builder.fingerprints))
+            joining.clear()
+
+    for piece in pieces:
+        shard = _checked(job.root, piece)
+        if builder is not None and builder.num_bytes + shard.value_bytes > job.shard_bytes:
+            publish()
+            builder = None
+        if builder is None:
+            types = {spec.name: spec.type for spec in shard.meta.fields}
+            builder = ShardBuilder(types, job.channel_axis)
+        builder.extend(shard)
+        joining.append(piece)
+    publish()
+    return done
+
+
+def _job(lease: Lease) -> Job:
+    """The job of this run, read once a thread."""
+    thread = threading.get_ident()
+    if thread not in _jobs or _jobs[thread][0] != lease:
+        try:
+            sealed = lease.path.read_bytes()
+        except OSError as error:
+            root, host = lease.path.parent, socket.gethostname()
+            raise UsageError(
+                f"the worker on {host} does not see {root} as this process does ({error.strerror}): a store "
+                "that many machines pack lies in a folder that all of them share, under one path"
+            ) from error
+        if hashlib.sha256(sealed).hexdigest() != lease.digest:
+            raise DamagedStoreError(f"{lease.path} does not hold the job that was written there")
+        _jobs[thread] = lease, unseal(sealed)
+    return _jobs[thread][1]
+
+
+class _LeasedWorker(Worker):
+    """Stops when the run has ended, and publishes nothing after that."""
+
+    def __init__(self, lease: Lease, job: Job, types: Types) -> None:
+        super().__init__(job, types)
+        self._lease = lease
+        self._looked = time.monotonic()
+
+    def look(self) -> bool:
+        """Raise if the run has ended; asked before each sample, looks from time to time."""
+        if time.monotonic() - self._looked > _LOOK_EVERY_S:
+            self._lease.check()
+            self._looked = time.monotonic()
+        return False
+
+    def flush(self, done: Done) -> None:
+        """Publish what was collected, if the run is still under way."""
+        self._lease.check()
+        super().flush(done)
+
+
+def _checked(root: Path, piece: NewShard) -> Shard:
+    entry = piece.entry
+    path = shard_path(root, entry.digest)
+    if digest(map_file(path, entry.num_bytes).data) != entry.digest:
+        raise DamagedStoreError(f"{path} is not what was written there; run again")
+    return Shard(root, entry)

@@ -1,0 +1,161 @@
+"""The shards of a remote store: each made local when it is first needed, and held while it is open here."""
+
+import contextlib
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from stoker.errors import DamagedStoreError, StoreError
+from stoker.store._manifest import SHARD_FOLDER, FieldSpec, FileEntry, shard_path
+from stoker.store._shard import Shard, Shards
+from stoker.store.remote._bucket import Bucket
+from stoker.store.remote._folder import CacheFolder, NoRoomError, no_room, wait_for_room
+from stoker.store.remote._locks import Uses
+
+_SHARE = 8  # of the budget that one process keeps open of a store that is larger than the budget: 1 / 8
+_FAILED_S = 10.0  # for so long a failed fetch is not tried again: many threads may ask at once
+_WAIT_S = 0.2
+_READ_BYTES = 1 << 20
+
+
+class RemoteShards(Shards):
+    """As ``Shards``, out of the cache folder."""
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        folder: CacheFolder,
+        entries: Sequence[FileEntry],
+        fields: Sequence[FieldSpec] | None = None,
+    ) -> None:
+        super().__init__(folder.root, entries, fields)
+        self._bucket = bucket
+        self._folder = folder
+        self._uses = folder.new_uses()
+        self._recent: OrderedDict[int, None] = OrderedDict()  # those that are open, the latest last
+        self._failed: dict[int, tuple[float, type[StoreError], str]] = {}  # when, and what was raised
+        self.max_bytes = folder.max_bytes
+        self._max_open_bytes = math.inf if self.fits(range(len(entries))) else folder.max_bytes / _SHARE
+
+    def __getitem__(self, number: int) -> Shard:  # type: ignore[override]  # one at a time
+        shard = self._opened[number]
+        if shard is None:
+            self._close_oldest(self.entries[number].num_bytes)
+            self.bring(number, self._uses)
+            shard = super().__getitem__(number)
+        self._recent[number] = None
+        with contextlib.suppress(KeyError):  # another thread may have closed it
+            self._recent.move_to_end(number)
+        return shard
+
+    def fits(self, numbers: Iterable[int]) -> bool:
+        """Whether the cache can hold these all at once."""
+        return sum(self.entries[number].num_bytes for number in numbers) <= self.max_bytes
+
+    def new_uses(self) -> Uses:
+        """For somebody who maps shards on their own."""
+        return self._folder.new_uses()
+
+    def fetch(self, number: int, stop: threading.Event) -> None:
+        """Have the shard in the cache, for a use to come."""
+        uses = self.new_uses()
+        try:
+            self.bring(number, uses, stop)
+        finally:
+            uses.close()
+
+    def bring(self, number: int, uses: Uses, stop: threading.Event | None = None) -> Path:
+        """The shard's file, held by ``uses``; waits until it is there.
+
+        Raises:
+            DamagedStoreError: there is no such object, or its bytes are never the published ones.
+            StoreUnreachableError: it cannot be had; both name the object.
+            StoreWriteError: there is no room, and there was none for as long as a fetch may take.
+        """
+        self._check_failed(number)
+        entry = self.entries[number]
+        path = shard_path(self.root, entry.digest)
+        name = f"{SHARD_FOLDER}/{path.name}"
+        end = time.monotonic() + self._bucket.patience.deadline_s
+        while True:
+            try:
+                bring_file(self._bucket, self._folder, name, path, entry, uses, stop)
+            except NoRoomError as error:
+                if self._close_oldest(math.inf):
+                    continue
+                if time.monotonic() > end or (stop is not None and stop.is_set()):
+                    raise no_room(self._folder, self._bucket.name_of(name)) from error
+                wait_for_room(stop, _WAIT_S)
+            except StoreError as error:
+                if stop is None or not stop.is_set():
+                    self._failed[number] = (time.monotonic(), type(error), str(error))
+                raise
+            else:
+                return path
+
+    def _check_failed(self, number: int) -> None:
+        if number in self._failed:
+            when, kind, text = self._failed[number]
+            if time.monotonic() < when + _FAILED_S:
+                raise kind(text)
+
+    def _close_oldest(self, num_bytes: float) -> bool:
+        """Close shards here until there is room to open one of so many bytes; whether any was."""
+        is_any = False
+        while self._recent and self._open_bytes() + num_bytes > self._max_open_bytes:
+            try:
+                number, _ = self._recent.popitem(last=False)
+            except KeyError:  # another thread was first
+                break
+            self._opened[number] = None
+            self._uses.drop(self.entries[number].digest)
+            is_any = True
+        return is_any
+
+    def _open_bytes(self) -> int:
+        return sum(self.entries[number].num_bytes for number in list(self._recent))
+
+
+def bring_file(
+    bucket: Bucket,
+    folder: CacheFolder,
+    name: str,
+    path: Path,
+    entry: FileEntry,
+    uses: Uses,
+    stop: threading.Event | None = None,
+) -> None:
+    """Have one file of the store in the cache: its bytes are those of its digest, or it is not there."""
+
+    def check(arrived: Path) -> None:
+        check_arrived(arrived, entry)
+
+    def fetch(target: Path) -> None:
+        try:
+            bucket.fetch(name, target, check=check, max_bytes=entry.num_bytes, stop=stop)
+        except FileNotFoundError as error:
+            raise DamagedStoreError(
+                f"there is no object {bucket.name_of(name)}, though the manifest names it"
+            ) from error
+
+    folder.bring(path, entry.digest, entry.num_bytes, uses, fetch)
+
+
+def check_arrived(path: Path, entry: FileEntry) -> None:
+    """Raise DamagedStoreError unless the file has the bytes that the digest promises."""
+    state: Any = xxhash.xxh3_128()
+    num_bytes = 0
+    with path.open("rb", buffering=0) as file:
+        while block := file.read(_READ_BYTES):
+            state.update(block)
+            num_bytes += len(block)
+    if num_bytes != entry.num_bytes:
+        raise DamagedStoreError(f"it arrived with {num_bytes} bytes, published were {entry.num_bytes}")
+    if state.hexdigest() != entry.digest:
+        raise DamagedStoreError("it arrived with other bytes than those that were published")

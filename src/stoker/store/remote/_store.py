@@ -1,0 +1,129 @@
+"""A store at a URL, used like any other."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stoker.errors import DamagedStoreError, StoreNotFoundError
+from stoker.store._index import Index
+from stoker.store._manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest, index_path, parse_manifest
+from stoker.store._store import Store
+from stoker.store._url import checked_url
+from stoker.store.remote._bucket import Bucket
+from stoker.store.remote._folder import CacheFolder, NoRoomError, cache_root, no_room
+from stoker.store.remote._locks import Uses
+from stoker.store.remote._patience import Patience
+from stoker.store.remote._shards import RemoteShards, bring_file
+
+if TYPE_CHECKING:
+    from stoker.store._verify import Report
+
+DEADLINE_S = 600.0
+STALL_S = 30.0
+
+
+class RemoteStore(Store):
+    """A store whose shards come when they are needed, into a cache that all processes share.
+
+    ``path`` is the cache's folder, where the shards are found once they are here. Pickled, it is opened
+    again: by URL, never with credentials.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        cache: str | os.PathLike[str] | None = None,
+        cache_bytes: int | None = None,
+        deadline_s: float | None = None,
+        stall_s: float | None = None,
+    ) -> None:
+        self.url = checked_url(url)
+        patience = Patience(
+            deadline_s=DEADLINE_S if deadline_s is None else deadline_s,
+            stall_s=STALL_S if stall_s is None else stall_s,
+        )
+        self._options = {
+            "cache": cache_root(cache),
+            "cache_bytes": cache_bytes,
+            "deadline_s": patience.deadline_s,
+            "stall_s": patience.stall_s,
+        }
+        bucket = Bucket(self.url, patience)
+        folder = CacheFolder(cache_root(cache), cache_bytes)
+        self.path = folder.root
+        self._uses = folder.new_uses()
+        self.manifest, self.index = _open(bucket, folder, self._uses)
+        self.shards = RemoteShards(bucket, folder, self.manifest.shards, self.manifest.fields)
+        self._numbers: NDArray[np.int64] | None = None
+
+    @property
+    def location(self) -> str:
+        """The URL."""
+        return self.url
+
+    def verify(self, *, quick: bool = False, workers: int | None = None) -> "Report":
+        """Fetch and check every byte of the store as it is at its URL; the cache is left aside."""
+        from stoker.store._verify import verify
+
+        return verify(self.url, quick=quick, workers=workers)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self.url, self._options, self.manifest.content_digest, self._numbers)
+
+
+def fetch_manifest(bucket: Bucket) -> Manifest:
+    """The manifest as it is at the URL now.
+
+    Raises:
+        StoreNotFoundError: there is none.
+        DamagedStoreError: it never arrives as it was published.
+    """
+    found: list[Manifest] = []
+
+    def check(arrived: Path) -> None:
+        found[:] = [parse_manifest(arrived.read_bytes(), bucket.name_of(MANIFEST_NAME))]
+
+    with tempfile.TemporaryDirectory(prefix="stoker-") as folder:
+        try:
+            bucket.fetch(
+                MANIFEST_NAME, Path(folder) / MANIFEST_NAME, check=check, max_bytes=MAX_MANIFEST_BYTES
+            )
+        except FileNotFoundError as error:
+            raise StoreNotFoundError(
+                f"there is no store at {bucket.url}; write one: `stoker push STORE {bucket.url}`"
+            ) from error
+    return found[0]
+
+
+def _open(bucket: Bucket, folder: CacheFolder, uses: Uses) -> tuple[Manifest, Index]:
+    """Manifest and index of one and the same store, even if it is written anew just now."""
+    manifest = fetch_manifest(bucket)
+    try:
+        return manifest, _open_index(bucket, folder, manifest, uses)
+    except DamagedStoreError:
+        latest = fetch_manifest(bucket)
+        if latest == manifest:
+            raise
+        return latest, _open_index(bucket, folder, latest, uses)
+
+
+def _open_index(bucket: Bucket, folder: CacheFolder, manifest: Manifest, uses: Uses) -> Index:
+    path = index_path(folder.root, manifest.index.digest)
+    try:
+        bring_file(bucket, folder, path.name, path, manifest.index, uses)
+    except NoRoomError as error:
+        raise no_room(folder, bucket.name_of(path.name)) from error
+    return Index.open(folder.root, manifest.index)
+
+
+def _reopen(url: str, options: dict[str, Any], digest: str, numbers: NDArray[np.int64] | None) -> RemoteStore:
+    store = RemoteStore(url, **options)
+    if store.content_digest != digest:
+        raise DamagedStoreError(f"{url} was written anew since it was opened; open it again")
+    store._numbers = numbers  # noqa: SLF001 - restores its own pickle
+    return store

@@ -1,0 +1,165 @@
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import stoker
+from stoker.errors import StoreWriteError, UsageError
+from stoker.store.remote._folder import CacheFolder
+from support.datasets import assert_same
+from support.fault_proxy import FaultProxy
+from support.forked import Forked
+
+
+def cached_bytes(cache: Path) -> int:
+    return sum(path.stat().st_size for path in cache.rglob("*.h5"))
+
+
+def shards_in(cache: Path) -> set[str]:
+    return {path.stem for path in (cache / "shards").iterdir()}
+
+
+def first_samples(store: stoker.Store) -> list[int]:
+    """A sample of each shard."""
+    return [int(i) for i in np.unique(store.index.shard, return_index=True)[1]]
+
+
+def test_processes_that_share_a_cache_fetch_a_shard_once(
+    url: str, proxy: FaultProxy, local: stoker.Store, cache: Path
+) -> None:
+    def read() -> None:
+        store = stoker.open(url)
+        for i in range(60):
+            assert_same(store[i], local[i])
+
+    children = [Forked(read) for _ in range(3)]
+    for child in children:
+        done = child.wait()
+        assert done.returncode == 0, done.stderr
+    assert proxy.num_gets("/shards/") == len(local.manifest.shards)
+    assert proxy.num_gets("/index-") == 1
+    assert shards_in(cache) == {entry.digest for entry in local.manifest.shards}
+
+
+def test_a_forked_child_reads_on(url: str, local: stoker.Store, cache: Path) -> None:
+    store = stoker.open(url)
+    store[0]
+
+    def read() -> None:
+        for i in range(60):
+            assert_same(store[i], local[i])
+
+    done = Forked(read).wait()
+    assert done.returncode == 0, done.stderr
+    assert_same(store[59], local[59])
+    assert cache.exists()
+
+
+def test_a_process_killed_while_it_fetches_leaves_a_usable_cache(
+    url: str, proxy: FaultProxy, local: stoker.Store, cache: Path
+) -> None:
+    digest = local.manifest.shards[int(local.index.shard[0])].digest
+    proxy.break_(digest, ["stall"])
+    child = Forked(lambda: stoker.open(url, stall_s=3600.0, deadline_s=3600.0)[0])
+    assert proxy.is_stalled.wait(60)
+    os.kill(child.pid, signal.SIGKILL)
+    assert child.wait().returncode == -signal.SIGKILL
+    assert len(list(cache.glob(".writing-*"))) == 1
+    assert digest not in shards_in(cache)
+    store = stoker.open(url)
+    for i in range(60):
+        assert_same(store[i], local[i])
+    assert not list(cache.glob(".writing-*"))
+
+
+def test_what_a_killed_process_reserved_makes_room(
+    url: str, proxy: FaultProxy, local: stoker.Store, cache: Path
+) -> None:
+    digest = local.manifest.shards[int(local.index.shard[0])].digest
+    other = next(i for i in range(60) if local.index.shard[i] != local.index.shard[0])
+    proxy.break_(digest, ["stall"])
+    child = Forked(lambda: stoker.open(url, stall_s=3600.0, deadline_s=3600.0)[0])
+    assert proxy.is_stalled.wait(60)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    largest = max(entry.num_bytes for entry in local.manifest.shards)
+    store = stoker.open(url, cache_bytes=local.manifest.index.num_bytes + largest, deadline_s=2.0)
+    assert_same(store[other], local[other])
+    assert not list(cache.glob(".writing-*"))
+
+
+def test_the_budget_holds_and_what_was_used_least_recently_goes(
+    url: str, local: stoker.Store, cache: Path
+) -> None:
+    sizes = [entry.num_bytes for entry in local.manifest.shards]
+    budget = local.manifest.index.num_bytes + 3 * max(sizes)
+    samples = first_samples(local)
+    for round_ in range(2):
+        for number, i in enumerate(samples):
+            stoker.open(url, cache_bytes=budget)[i]  # opened anew: nobody maps what was read before
+            assert cached_bytes(cache) <= budget
+            assert local.manifest.shards[number].digest in shards_in(cache)
+        assert local.manifest.shards[0].digest not in shards_in(cache), round_
+    stoker.open(url, cache_bytes=budget)[samples[-3]]  # used again, so the next to go is another
+    stoker.open(url, cache_bytes=budget)[samples[0]]
+    assert local.manifest.shards[len(samples) - 3].digest in shards_in(cache)
+    assert local.manifest.shards[len(samples) - 2].digest not in shards_in(cache)
+
+
+def test_what_somebody_maps_is_not_removed(url: str, local: stoker.Store, cache: Path) -> None:
+    samples = first_samples(local)
+    holder = stoker.open(url)
+    for i in samples[:2]:
+        holder[i]
+    held = {local.manifest.shards[number].digest for number in (0, 1)}
+    largest = max(entry.num_bytes for entry in local.manifest.shards)
+    budget = cached_bytes(cache) + largest
+    for i in samples[2:]:
+        stoker.open(url, cache_bytes=budget)[i]
+        assert held < shards_in(cache)
+    with pytest.raises(StoreWriteError, match="all that it holds is in use"):
+        stoker.open(url, cache_bytes=cached_bytes(cache) - largest, deadline_s=0.5)[samples[3]]
+    del holder
+    stoker.open(url, cache_bytes=local.manifest.index.num_bytes + largest)[samples[3]]
+    assert shards_in(cache) == {local.manifest.shards[3].digest}
+
+
+def test_a_store_larger_than_the_budget_is_read_whole(url: str, local: stoker.Store, cache: Path) -> None:
+    largest = max(entry.num_bytes for entry in local.manifest.shards)
+    budget = local.manifest.index.num_bytes + largest
+    store = stoker.open(url, cache_bytes=budget)
+    for i in range(59, -1, -1):
+        assert_same(store[i], local[i])
+        assert cached_bytes(cache) <= budget
+
+
+def test_a_budget_smaller_than_a_shard_is_an_error_that_says_so(url: str, cache: Path) -> None:
+    with pytest.raises(StoreWriteError, match=r"one shard alone has \d+; give more by cache_bytes="):
+        stoker.open(url, cache_bytes=100)
+    with pytest.raises(UsageError, match="cache_bytes must be at least 1"):
+        stoker.open(url, cache_bytes=0)
+    assert cache.exists()
+
+
+def test_a_file_cut_short_behind_our_back_is_fetched_again(
+    url: str, proxy: FaultProxy, local: stoker.Store, cache: Path
+) -> None:
+    stoker.open(url)[0]
+    (file,) = (cache / "shards").iterdir()
+    os.truncate(file, 100)
+    assert_same(stoker.open(url)[0], local[0])
+    assert proxy.num_gets("/shards/") == 2
+
+
+def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(url: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreWriteError, match=r"cannot write .*file"):
+        stoker.open(url, cache=tmp_path / "file" / "cache")
+
+
+def test_the_default_budget_leaves_some_of_the_disk(tmp_path: Path) -> None:
+    folder = CacheFolder(tmp_path, None)
+    free = os.statvfs(tmp_path)
+    assert 0 < folder.max_bytes <= free.f_bavail * free.f_frsize
