@@ -71,6 +71,10 @@ class BadSampleError(SourceError):
         self.key = key
         self.why = why
 
+    def add_hint(self, hint: str) -> None:
+        """Say also what to do."""
+        self.args = (f"{self.args[0]}; {hint}",)
+
     def __reduce__(self) -> tuple[type["BadSampleError"], tuple[str, str]]:
         return type(self), (self.key, self.why)
 

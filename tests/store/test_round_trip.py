@@ -179,3 +179,8 @@ def test_bfloat16_is_refused_with_a_remedy(tmp_path: Path) -> None:
 def test_a_field_name_that_cannot_be_used_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="field name"):
         stoker.pack(Listed([{name: 1}]), tmp_path / "a.stoker", workers=0)
+
+
+def test_values_whose_deviation_is_too_large_for_a_number_are_verified(tmp_path: Path) -> None:
+    samples = [{"x": np.zeros((0, 0))}, {"x": np.array([[1.4e154]])}, {"x": np.array([[-1.4e154]])}]
+    assert stoker.pack(Listed(samples), tmp_path / "a.stoker", workers=0).verify().ok

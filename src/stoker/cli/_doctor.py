@@ -133,7 +133,7 @@ def fix(
         max_trials=trials,
     )
     paths = write_report(places.folder, fixed.record, fixed.diagnosis, comparison=fixed.comparison)
-    if patch is not None and patch != "-":
+    if patch is not None and patch != "-" and fixed.patch.text:
         Path(patch).write_bytes(fixed.patch.text.encode())
     places.write_json(_fixed_data(fixed))
     if patch == "-":
@@ -333,7 +333,7 @@ def _what_was_done(fixed: "Fixed", patch: str | None) -> str:
     lines.append(fixed.sentence)
     lines += [f"not in the patch: {reason}" for reason in fixed.patch.refused]
     if patch is not None:
-        lines.append(f"patch: {patch}{'' if fixed.patch.text else ' (empty)'}")
+        lines.append(f"patch: {patch}" if fixed.patch.text else f"no patch: {patch} was not written")
     elif fixed.patch.text:
         lines.append(f"\n{fixed.patch.text}")
     return "\n".join(lines)

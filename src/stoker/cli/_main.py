@@ -20,6 +20,7 @@ from stoker.errors import StokerError, TrainingInterruptedError
 
 WRONG_USE = 2
 _INTERRUPTED = 128 + signal.SIGINT
+_GOES_ON = {"pack", "repair", "compact", "push", "views", "train"}  # commands that a second run goes on with
 
 # typer brings its own copy of click, or uses the one that is installed
 _CLICK_ERROR: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -106,7 +107,8 @@ def _run(arguments: list[str], *, debug: bool) -> int:
         _complain(f"{error.filename or 'output'}: {error.strerror or error}")
         return WRONG_USE
     if code == _INTERRUPTED:  # typer may have caught it before us
-        _complain("interrupted; what was finished is kept: run again to go on")
+        is_kept = not _GOES_ON.isdisjoint(arguments[:1])
+        _complain(f"interrupted{'; what was finished is kept: run again to go on' if is_kept else ''}")
     return code if isinstance(code, int) else 0
 
 

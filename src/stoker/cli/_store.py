@@ -118,7 +118,7 @@ def pack(
       stoker pack --recipe cardiac-ct --config config.json --output-dir runs/ct --num-workers 8
     """
     from stoker.cli import _recipes, _render
-    from stoker.errors import UsageError
+    from stoker.errors import BadSampleError, UsageError
     from stoker.store._settings import pack_by_settings
 
     if recipe is not None:
@@ -156,7 +156,11 @@ def pack(
         "force": force or None,
     }
     settings = _settings(config, set_ or [], flags)
-    store = pack_by_settings(settings)
+    try:
+        store = pack_by_settings(settings)
+    except BadSampleError as error:
+        error.add_hint("--on-error skip leaves such samples out and lists them")
+        raise
     report = json.loads((store.path / "statistics.json").read_text())
     if as_json:
         typer.echo(json.dumps({"path": str(store.path), **report}))

@@ -83,6 +83,8 @@ def train(
     for name, value in {"--stage": stage, "--task": task, "--data": data, "--out": out}.items():
         if value is not None:
             raise UsageError(f"{name} goes with a recipe, and {what!r} is none; see `stoker recipes`")
+    if not Path(what).suffix and not Path(what).exists():
+        raise UsageError(f"{what!r} is neither a recipe nor a settings file; `stoker recipes` lists those")
     resolved = resolve_training(what, profile=profile, overrides=set_ or [], find_facts=_find_facts)
     if dry_run:
         if as_json:

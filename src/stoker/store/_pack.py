@@ -116,7 +116,8 @@ def pack(
 
     Raises:
         SourceError: the source is empty or, with ``on_error="raise"``, has a bad sample.
-        StoreMismatchError: the store was packed with another transform or compression.
+        StoreMismatchError: the store was packed with another transform or compression, or has no sample
+            in common with the source.
         StoreBusyError: another process is packing into it.
         WorkerDiedError: a worker was killed; on a cluster, several by the same samples.
     """
@@ -218,10 +219,21 @@ class _Run:
         parts, types_of = self._known()
         now = self.feed.fingerprints() if parts and self.feed.has_fingerprints else None
         self.reuse = find_reuse(self.keys, now, parts)
+        self._check_related()
         if not self.feed.has_fingerprints:  # only reading tells whether a sample changed
             return Work(np.arange(len(self.keys)), self.reuse.fingerprints), None
         types = self._common_types(types_of)
         return Work(np.flatnonzero(self.reuse.shard < 0), None), types
+
+    def _check_related(self) -> None:
+        """A source that has nothing of the store is most likely not the one that was meant."""
+        if self.old is None or self.force or (self.reuse.shard >= 0).any():
+            return
+        if (match_keys(self._old_index.keys, self.keys) < 0).all():
+            raise StoreMismatchError(
+                f"{self.root} has {self.old.num_samples} samples, and the source has none of them: "
+                f"{self._old_index.keys[0]!r} there, {self.keys[0]!r} here; {_FORCE}"
+            )
 
     def follow(self, dones: Iterator[Done], display: Progress) -> None:
         """Take in what workers report."""

@@ -136,7 +136,7 @@ def _check_classes(feed: Feed, manifest: Manifest) -> None:
         if feed.classes.get(field) != names:
             raise StoreMismatchError(
                 f"the source's classes of {field!r} are {feed.classes.get(field)}, the store's {names}; "
-                "`stoker pack` brings the store up to date"
+                "`stoker pack`, with the options of the first time, brings the store up to date"
             )
 
 
@@ -173,6 +173,6 @@ def _pack_again(
     if len(changed):
         raise StoreMismatchError(
             f"the damaged sample {index.keys[int(order[changed[0]])]!r} has changed in the source since; "
-            "`stoker pack` brings the store up to date"
+            "`stoker pack`, with the options of the first time, brings the store up to date"
         )
     return [new.entry for new in shards], order

@@ -53,8 +53,8 @@ class CheckpointFolder:
         """A run that begins anew must not write over another's checkpoints by mistake."""
         if self.last.exists():
             raise UsageError(
-                f"{self.last} is of an earlier run; pass resume='auto' to go on with it, "
-                f"resume='fresh' to begin anew and lose it, or another checkpoint_dir"
+                f"{self.last} is of an earlier run; pass resume='auto' (--resume auto) to go on with it, "
+                f"resume='fresh' to begin anew and lose it, or another folder"
             )
 
     def clear(self) -> None:

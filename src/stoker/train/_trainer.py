@@ -460,7 +460,7 @@ class Trainer:
         saved = (
             "nothing is saved, for there is no checkpoint_dir"
             if self._folder is None
-            else f"saved in {self._folder.last}; go on with resume='auto'"
+            else f"saved in {self._folder.last}; go on with resume='auto' (--resume auto)"
         )
         message = f"{signal.Signals(number).name} ended the training after step {self.step}: {saved}"
         self._journal.line(message)
