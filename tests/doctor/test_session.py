@@ -318,6 +318,71 @@ def test_a_script_without_a_loader_is_measured_by_its_optimizer(tmp_path: Path) 
     assert {"loaders", "wait", "host replay", "trial"} <= set(record.not_observed)
 
 
+def test_a_script_without_a_loader_that_updates_by_hand_is_measured_by_its_backward_passes(
+    tmp_path: Path,
+) -> None:
+    record = examined(
+        tmp_path,
+        """
+        from known import sleep
+        model = Net(sleep)
+        for number in range(1000):
+            sleep(6)
+            model.zero_grad()
+            model(torch.ones(4, 4)).sum().backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter -= 0.1 * parameter.grad
+        raise AssertionError("it should have been stopped")
+        """,
+        clock=clock,
+    )
+    assert (record.ended, record.error) == ("stopped", None)
+    assert [step.seconds for step in record.in_phase("normal")] == pytest.approx([0.009] * 8)
+    assert milliseconds(record) == pytest.approx({"forward": 3, "backward": 0, "other": 6})
+
+
+def test_many_backward_passes_before_the_first_update_are_one_step(tmp_path: Path) -> None:
+    record = examined(
+        tmp_path,
+        """
+        from known import sleep
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(100):
+            for part in range(50):
+                sleep(1)
+                model(torch.ones(4, 4)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        """,
+        clock=clock,
+    )
+    steps = record.in_phase("warmup", "normal")
+    assert [step.seconds for step in steps] == pytest.approx([0.05] * len(steps))
+    assert len(record.in_phase("normal")) == 8
+
+
+def test_a_test_batch_amid_training_does_not_hinder_the_replay(tmp_path: Path) -> None:
+    record = examined(
+        tmp_path,
+        """
+        train_loader = DataLoader(Rows(4000), batch_size=4)
+        test_loader = DataLoader(Rows(40), batch_size=4)
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number, (x, y) in enumerate(train_loader):
+            step(model, optimizer, x, y)
+            if number % 7 == 0:
+                x, y = next(iter(test_loader))
+                nn.functional.cross_entropy(model(x), y)  # gradients are enabled, as they should not be
+        """,
+    )
+    assert "host replay" not in record.not_observed
+    assert {step.loader for step in record.in_phase("normal")} == {"train_loader"}
+    assert record.in_phase("host")
+
+
 def test_batches_taken_by_another_thread_are_no_wait_of_the_loop(tmp_path: Path) -> None:
     record = examined(
         tmp_path,

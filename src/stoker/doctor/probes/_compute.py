@@ -29,6 +29,7 @@ class StepDirector(Protocol):
     is_stopping: bool
 
     def saw_backward(self) -> None: ...
+    def ended_backward(self, end: int, cpu: int) -> None: ...
     def saw_optimizer(self, optimizer: Any, end: int, cpu: int) -> None: ...
     def stop(self) -> None: ...
 
@@ -132,11 +133,14 @@ class ComputeProbe:
             before, tape.stage = tape.stage, "backward"
             begin = tape.now()
             try:
-                return original(*args, **kwargs)
+                result = original(*args, **kwargs)
             finally:
-                tape.spans.append(("backward", begin, tape.now()))
+                end, cpu = tape.now(), time.process_time_ns()
+                tape.spans.append(("backward", begin, end, -1, -1, -1, False, False, True, None, cpu))
                 tape.stage = before
                 tape.backward_depth = 0
+            director.ended_backward(end, cpu)
+            return result
 
         return _named(backward, original)
 
@@ -239,6 +243,7 @@ class CallProbe:
                 return original(target, *args, **kwargs)
             finally:
                 tape.spans.append((stage, begin, tape.now()))
+                tape.forwarded = tape.forwarded or stage == "forward"
                 tape.stage = before
                 tape.forward_depth = 0
 

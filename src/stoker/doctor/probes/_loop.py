@@ -273,12 +273,20 @@ class LoopProbe:
         epoch.num_given += 1
         self.num_batches += 1
         tape.rest = tape.stage = "other" if seen.trains else None
+        if tape.forwarded:
+            self._forget_evaluated(seen)
         tape.give(pointers)
         if grad and seen not in self.fresh:
             self.fresh.append(seen)
         if self._director.is_keeping and seen.trains:
             epoch.kept.settle()
             epoch.kept.offer(batch)
+
+    def _forget_evaluated(self, asked: SeenLoader) -> None:
+        """A model saw their batches, no backward pass came, and another loader is asked: no training."""
+        for seen in self.fresh:
+            seen.trains = seen.trains and seen is asked
+        self.fresh = [seen for seen in self.fresh if seen is asked]
 
     def _replay(self, epoch: Epoch) -> Any:
         if epoch.num_to_give is not None and epoch.num_given >= epoch.num_to_give:

@@ -1,6 +1,7 @@
 """One measured run: puts the probes in, leads the run through its phases, takes the probes out."""
 
 import contextlib
+import gc
 import shutil
 import sys
 import tempfile
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+
+from torch.optim import Optimizer
 
 from stoker.doctor.making._trial import try_samples
 from stoker.doctor.making._workers import Board, MadeBatch
@@ -29,7 +32,8 @@ if TYPE_CHECKING:
     from stoker.doctor._record import Event, Line, Moment, Trial
 
 _UNFED_STEPS = 20  # optimizer steps without a batch, after which the optimizer is what marks a step
-_UNOPTIMIZED_STEPS = 32  # backward passes without an optimizer, after which each batch is a step
+_UNOPTIMIZED_STEPS = 32  # backward passes without an optimizer, after which parameters are updated by hand
+_ACCUMULATED_STEPS = 512  # the same, if an optimizer was made: it may wait for many passes
 _IDLE_SHARE = 0.05  # of a core a worker
 _IDLE_WINDOW_NS = 30_000_000
 _TRIAL_S = 5.0
@@ -92,6 +96,7 @@ class Session:
         self._last_boundary, self._last_step_s = self.origin, 0.0
         self._marker: int | None = None
         self._num_batches_before = self._num_unfed = self._num_unoptimized = 0
+        self._most_unoptimized = _UNOPTIMIZED_STEPS
         self._busy_before: tuple[int, int] | None = None
         self._pointers: set[int] = set()
         self._swaps = Swaps()
@@ -151,8 +156,19 @@ class Session:
             self.loop.saw_backward()
         if not self.tape.has_optimized:
             self._num_unoptimized += 1
-            if self._num_unoptimized > _UNOPTIMIZED_STEPS:
-                self.tape.stepped = True  # they update their parameters by hand
+            if self._num_unoptimized == _UNOPTIMIZED_STEPS and _has_optimizer():
+                self._most_unoptimized = _ACCUMULATED_STEPS
+            if self._is_by_hand():
+                self.tape.stepped = True
+
+    def ended_backward(self, end: int, cpu: int) -> None:
+        """A backward pass is over: it marks a step where there is neither a loader nor an optimizer."""
+        if self._is_by_hand() and not self.loop.is_fed():
+            self.tape.rest = self.tape.stage = "other"
+            self.boundary(end, cpu)
+
+    def _is_by_hand(self) -> bool:
+        return not self.tape.has_optimized and self._num_unoptimized > self._most_unoptimized
 
     def saw_optimizer(self, optimizer: Any, end: int, cpu: int) -> None:
         """An optimizer has stepped."""
@@ -386,6 +402,11 @@ class Session:
 def _no_longer_running() -> None:
     global _running  # noqa: PLW0603
     _running = None
+
+
+def _has_optimizer() -> bool:
+    """True where the script holds an optimizer of torch's, though it may not have stepped yet."""
+    return any(issubclass(type(each), Optimizer) for each in gc.get_objects())
 
 
 def _device_of(optimizer: Any) -> Any:

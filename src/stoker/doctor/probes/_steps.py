@@ -49,7 +49,7 @@ class Span(NamedTuple):
     blocked: bool = False
     grad: bool = True  # next() was called with gradients enabled
     num_samples: int | None = None
-    cpu: int = 0  # ns, of the process, at the span's begin (an optimizer's: at its end)
+    cpu: int = 0  # ns, of the process, at the span's begin (an optimizer's, a backward pass's: at its end)
     optimizer: int = 0  # which one
     cpu_end: int = 0  # at the end of an "aside"
 
@@ -222,10 +222,8 @@ class _Cutter:
                     self._train(span)
                 else:
                     self._validate(span)
-            elif span.kind == "optimizer":
-                self._optimize(span)
-            elif span.kind == "backward" and self.without_optimizer and self.part:
-                self.part.stepped = True
+            elif self._updates(span):
+                self._mark(span)
         if self.part is not None and self.part.stepped and self.spans:
             last = max(self.spans, key=lambda span: span.end)  # what came after it was not seen
             self._end(last.end, last.cpu or self.part.cpu)
@@ -266,13 +264,15 @@ class _Cutter:
         if span.kind == "stop":
             self._begin("other", span.end, span.cpu, -1)
 
-    def _optimize(self, span: Span) -> None:
-        if self.training:
-            if self.part:
-                self.part.stepped = True
-        elif span.optimizer == self.marker:  # no loader tells where a step begins: the optimizer does
-            if self.part:
-                self.part.stepped = True
+    def _updates(self, span: Span) -> bool:
+        if span.kind == "optimizer":
+            return bool(self.training) or span.optimizer == self.marker
+        return span.kind == "backward" and self.without_optimizer
+
+    def _mark(self, span: Span) -> None:
+        if self.part:
+            self.part.stepped = True
+        if not self.training:  # no loader tells where a step begins: this does
             self._begin("work", span.end, span.cpu, -1)
 
     def _begin(

@@ -23,6 +23,7 @@ class Tape:
         "backward_depth",
         "clock",
         "forward_depth",
+        "forwarded",
         "has_optimized",
         "is_open",
         "last_pointers",
@@ -50,6 +51,7 @@ class Tape:
         self.has_optimized = False  # an optimizer has stepped, ever
         self.stepped = False  # there was an optimizer step since the last boundary
         self.forward_depth = self.backward_depth = self.optimizer_depth = 0
+        self.forwarded = False  # a forward pass was seen since the last batch was given
         self.optimizer_begin = 0
         self.pointers: set[int] = set()  # storages of the last two batches, and of copies of them
         self.last_pointers: set[int] = set()
@@ -60,6 +62,7 @@ class Tape:
         """Remember a batch that the loop was given. Frameworks fetch one ahead, hence two."""
         self.pointers = self.last_pointers | pointers
         self.last_pointers = pointers
+        self.forwarded = False
 
 
 class Swaps(ExitStack):
