@@ -112,7 +112,10 @@ def test_few_steps_lower_the_confidence() -> None:
     ("change", "text"),
     [
         ({}, "no optimizer step was seen, no DataLoader was made"),
-        ({"error": "Traceback …\nKeyError: 'x'\n", "ended": "crashed"}, "the run crashed (KeyError: 'x')"),
+        (
+            {"error": "Traceback (most recent call last):\nKeyError: 'x'\n", "ended": "crashed"},
+            "the run crashed (KeyError: 'x')",
+        ),
     ],
 )
 def test_a_run_that_trains_nothing_is_said_to_be_so(change: dict[str, Any], text: str) -> None:

@@ -182,6 +182,13 @@ def test_large_operators_are_computing_however_many_they_are() -> None:
     assert diagnose(record).verdict == "compute-bound"
 
 
+def test_a_processor_waits_for_no_device() -> None:
+    record = record_of(Pipeline())
+    record.machine = replace(record.machine, device="cpu")
+    record.operators = Operators(100, 1e-4, {"Net": 100}, {".item() train.py:41": 1.0})
+    assert "sync" not in {cause.kind for cause in diagnose(record).causes}
+
+
 def test_host_syncs_are_told_without_being_blamed() -> None:
     record = record_of(Pipeline())
     record.operators = Operators(100, 1e-4, {"Net": 100}, {".item() train.py:41": 1.0})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.doctor import examine
+from stoker.doctor import diagnose, examine
 from stoker.doctor.probes._script import project_of, root_of
 from stoker.errors import UsageError
 
@@ -103,6 +103,16 @@ def test_a_crash_is_printed_as_python_prints_it(tmp_path: Path, capfd: pytest.Ca
     (event,) = [event for event in record.events if event.kind == "crash"]
     assert event.place is not None
     assert (event.place.line, event.place.function) == (2, "fail")
+
+
+def test_of_a_message_with_many_lines_the_first_is_told_and_told_once(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("raise ValueError('no such thing\\n\\nSee the manual')\n")
+    diagnosis = diagnose(examine([str(script)]))
+    assert "crashed (ValueError: no such thing)" in diagnosis.sentence
+    assert [note for note in diagnosis.notes if "crashed" in note] == [
+        "The script crashed: ValueError: no such thing"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from rich.console import Console
 
 from doctor.example_records import EXAMPLES, Example, compute_bound, crashed, hostile, input_bound
 from stoker.doctor._check import CheckResult, StageChange
-from stoker.doctor._diagnosis import Interval
+from stoker.doctor._diagnosis import Cause, Interval
+from stoker.doctor._record import Place
 from stoker.doctor.report import print_check, print_diagnosis
 from stoker.doctor.report._terminal import split_cells
 
@@ -90,6 +91,20 @@ def test_a_crash_is_said_first() -> None:
     text = printed(crashed())
     assert "The script crashed (exit code 1): RuntimeError: DataLoader worker (pid 4711)" in text
     assert text.index("The script crashed") < text.index("Where a step's time goes")
+
+
+def test_the_line_to_blame_is_the_culprits_own() -> None:
+    record, diagnosis, _ = input_bound()
+    computing, loading = (
+        Cause("compute", 0.9, "the model's own computing"),
+        Cause("transfer", 0.1, "transfer: 2 ms of 3 ms a batch", Place("train.py", 68, "DataLoader(", "run")),
+    )
+    text = printed(Example(record, replace(diagnosis, culprit=computing.text, causes=(computing, loading))))
+    assert "train.py:68" not in text.split("To blame")[1].split("Causes")[0]
+    assert "transfer: 2 ms" in text
+    assert "transfer: transfer" not in text
+    text = printed(Example(record, replace(diagnosis, culprit=loading.text, causes=(computing, loading))))
+    assert "train.py:68" in text.split("To blame")[1].split("Causes")[0]
 
 
 def test_nothing_to_gain_is_said_plainly() -> None:

@@ -70,6 +70,12 @@ class Diagnosis:
     # of every normal step in order, for telling a slower run from a noisy one
     samples_per_step: float | None = None
 
+    @property
+    def culprit_place(self) -> Place | None:
+        """The line of the cause that the culprit names; not that of another cause."""
+        named = (cause for cause in self.causes if _is_named(cause.text, self.culprit))
+        return next((cause.place for cause in named), None)
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -82,3 +88,7 @@ class Comparison:
     before: Diagnosis
     after: Diagnosis
     patch: str | None
+
+
+def _is_named(cause: str, culprit: str) -> bool:
+    return bool(culprit) and (culprit.startswith(cause) or cause.startswith(culprit))

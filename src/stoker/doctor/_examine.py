@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from stoker.doctor._record import Event, Place, Record
+from stoker.doctor._words import error_line
 from stoker.doctor.mending._overrides import Overrides
 from stoker.doctor.probes._assemble import fill
 from stoker.doctor.probes._made_at import place_at
@@ -85,8 +86,7 @@ def _note_ending(record: Record, ending: Ending, *, root: str) -> None:
         return
     died = _WORKER_DEATH.search(ending.error or "")
     place = _place_of_crash(ending.exception.__traceback__, root=root)
-    last = (ending.error or "").strip().splitlines()[-1:]
-    text = f"The script crashed: {''.join(last)}"
+    text = f"The script crashed: {error_line(ending.error or '')}"
     if died:
         record.events.append(Event(record.seconds, "worker died", died.group(0), place))
     record.events.append(Event(record.seconds, "crash", text, place))

@@ -5,6 +5,7 @@ import math
 from stoker.doctor._diagnosis import Interval
 
 TO = "\N{EN DASH}"  # between two bounds
+_TRACEBACK = "Traceback (most recent call last):"
 _TIMES = "\N{MULTIPLICATION SIGN}"
 
 
@@ -21,6 +22,15 @@ def duration(seconds: float) -> str:
     if size >= 0.9995e-3:
         return f"{_three_digits(seconds * 1e3)} ms"
     return "0 ms" if size < 5e-10 else f"{_three_digits(seconds * 1e6)} µs"
+
+
+def error_line(error: str) -> str:
+    """What a traceback says, in one line: of the last exception in it, the first line of its message."""
+    lines = [line for line in error.splitlines() if line.strip()]
+    heads = [number for number, line in enumerate(lines) if line.endswith(_TRACEBACK)]
+    after = lines[heads[-1] + 1 :] if heads else lines[:1]
+    said = [line for line in after if not line.startswith(" ")] or lines[-1:]
+    return said[0].strip() if said else "no reason was given"
 
 
 def percent(share: float) -> str:

@@ -5,7 +5,7 @@ from typing import cast
 
 from stoker.doctor._diagnosis import Diagnosis, Interval, Verdict
 from stoker.doctor._record import Record
-from stoker.doctor._words import duration, percent
+from stoker.doctor._words import duration, error_line, percent
 from stoker.doctor.analysis._advice import advise
 from stoker.doctor.analysis._causes import Blame, Case, blame
 from stoker.doctor.analysis._cost import cost_of
@@ -124,7 +124,7 @@ def _sentence(judgement: _Judgement, timing: Timing, shares: Shares, found: Blam
 def _nothing(record: Record) -> Diagnosis:
     parts = []
     if record.error:
-        parts.append(f"the run crashed ({record.error.strip().splitlines()[-1]})")
+        parts.append(f"the run crashed ({error_line(record.error)})")
     num_warmup = len(record.in_phase("warmup"))
     if record.steps:
         parts.append(

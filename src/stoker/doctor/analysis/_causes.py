@@ -267,7 +267,7 @@ def _python(case: Case) -> tuple[list[Cause], str]:
             found.append(Cause("host code", shares.host, text))
     found.sort(key=lambda cause: -cause.share)
     culprit = found[0].text if found else ""
-    if operators is not None and operators.host_syncs:
+    if operators is not None and operators.host_syncs and case.record.machine.device != "cpu":
         calls = [f"{place} ({count(number)} a step)" for place, number in operators.host_syncs.items()]
         found.append(Cause("sync", 0.0, f"the host waits for the device at {listed(calls[:3])}"))
     return found, culprit

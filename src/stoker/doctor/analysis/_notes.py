@@ -1,7 +1,7 @@
 """What a reader must know beside the verdict: what was not seen, and what the figures leave out."""
 
 from stoker.doctor._record import Record
-from stoker.doctor._words import duration, percent
+from stoker.doctor._words import duration, error_line, percent
 from stoker.doctor.analysis._model import Model
 from stoker.doctor.analysis._shares import Shares
 from stoker.doctor.analysis._stages import Timing
@@ -15,8 +15,8 @@ def notes_of(
 ) -> tuple[str, ...]:
     """In the order of their weight; each once."""
     notes = [f"Not observed: {what} ({why})." for what, why in record.not_observed.items()]
-    if record.ended == "crashed" and record.error:
-        notes.append(f"The run crashed: {record.error.strip().splitlines()[-1]}.")
+    if record.ended == "crashed" and record.error and not any(each.kind == "crash" for each in record.events):
+        notes.append(f"The script crashed: {error_line(record.error)}")
     if timing is not None and shares is not None:
         notes += _on_steps(record, timing, shares)
         if model is None:

@@ -2,14 +2,13 @@
 
 from stoker.doctor._diagnosis import Diagnosis, Interval
 from stoker.doctor._record import STAGES, Record
-from stoker.doctor._words import TO, count, duration, percent, times, times_range
+from stoker.doctor._words import TO, count, duration, error_line, percent, times, times_range
 from stoker.doctor.report._charts import Part, level_bar, share_bar, stacked_bar
 from stoker.doctor.report._markup import Child, Html, element, join, section, source_line, table
 from stoker.doctor.report._words import (
     NOTHING,
     STAGE_NAMES,
     VERDICT_MEANINGS,
-    error_line,
     in_order,
     stage_name,
 )
@@ -206,13 +205,13 @@ def causes(record: Record, diagnosis: Diagnosis) -> Html | None:
 def _culprit(record: Record, diagnosis: Diagnosis) -> Html | None:
     if not diagnosis.culprit:
         return None
-    places = [cause.place for cause in diagnosis.causes if cause.place]
+    place = diagnosis.culprit_place
     return element(
         "p",
         element("span", "To blame: ", class_="quiet"),
         element("strong", diagnosis.culprit),
         " ",
-        source_line(places[0], record) if places else None,
+        source_line(place, record) if place else None,
         class_="culprit",
     )
 

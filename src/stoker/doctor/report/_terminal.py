@@ -9,11 +9,10 @@ from rich.text import Text
 
 from stoker.doctor._diagnosis import Advice, Cause, Comparison, Diagnosis, Interval
 from stoker.doctor._record import STAGES, Place, Record
-from stoker.doctor._words import count, duration, percent, size, times, times_range
+from stoker.doctor._words import count, duration, error_line, percent, size, times, times_range
 from stoker.doctor.report._words import (
     MINUS,
     VERDICT_MEANINGS,
-    error_line,
     in_order,
     place_name,
     plain,
@@ -188,10 +187,9 @@ def _facts(diagnosis: Diagnosis, record: Record) -> RenderableType | None:
         rows.append(("Starved", Text(f"{percent(diagnosis.starved_fraction)} of a step waits for data")))
         rows.append(("Ceiling", _ceiling(diagnosis)))
     if diagnosis.culprit:
-        places = [cause.place for cause in diagnosis.causes if cause.place]
         rows.append(("To blame", Text(plain(diagnosis.culprit), style="bold")))
-        if places:
-            rows.append(("", _place(places[0], record)))
+        if diagnosis.culprit_place:
+            rows.append(("", _place(diagnosis.culprit_place, record)))
     return _grid(rows) if rows else None
 
 
@@ -215,7 +213,8 @@ def _causes(causes: tuple[Cause, ...], record: Record) -> RenderableType | None:
         return None
     rows = []
     for cause in sorted(causes, key=lambda cause: -cause.share)[:_MAX_CAUSES]:
-        said = Text.assemble((plain(cause.kind), "bold"), f": {plain(cause.text)}")
+        rest = cause.text.removeprefix(cause.kind)  # many begin with their kind
+        said = Text.assemble((plain(cause.kind), "bold"), plain(rest if rest != cause.text else f": {rest}"))
         if cause.place:
             said.append_text(Text.assemble("  ", _where(cause.place, record)))
         rows.append((percent(cause.share), said))

@@ -69,9 +69,3 @@ def short_command(command: list[str], *, limit: int = 160) -> str:
     """The command in one line, cut where it is too long to be read."""
     whole = plain(" ".join(command)).replace("\n", " ")
     return whole if len(whole) <= limit else f"{whole[: limit - 1]}…"
-
-
-def error_line(error: str) -> str:
-    """The last line of a traceback that says something."""
-    lines = [line.strip() for line in error.splitlines() if line.strip()]
-    return lines[-1] if lines else "no reason was given"
