@@ -182,6 +182,14 @@ def test_large_operators_are_computing_however_many_they_are() -> None:
     assert diagnose(record).verdict == "compute-bound"
 
 
+def test_one_batch_that_is_fetched_ahead_is_no_gradient_accumulation() -> None:
+    record = record_of(Pipeline())
+    record.steps[10] = replace(record.steps[10], num_batches=2)
+    assert not any("accumulation" in note for note in diagnose(record).notes)
+    record = record_of(Pipeline(accumulation=2))
+    assert any("A step is 2 batches (gradient accumulation)" in note for note in diagnose(record).notes)
+
+
 def test_a_processor_waits_for_no_device() -> None:
     record = record_of(Pipeline())
     record.machine = replace(record.machine, device="cpu")

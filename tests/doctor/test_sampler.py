@@ -53,6 +53,25 @@ def test_python_is_blamed_and_not_the_operator_after_it() -> None:
     assert all(line.stage == "other" and line.process == "loop" for line in lines)
 
 
+def test_an_operator_is_blamed_and_not_the_call_after_it() -> None:
+    """The interpreter looks for signals at calls only: there the operator's time is over."""
+    images, mean = np.ones(3_000_000), np.ones(3_000_000)
+
+    def model(inputs: object) -> object:
+        return inputs
+
+    def body() -> None:
+        for _ in range(20):
+            inputs = (images - mean) / mean
+            model(inputs)
+
+    lines = sampled(body)
+    total = sum(line.seconds for line in lines)
+    (operator,) = [line for line in lines if line.place.text == "inputs = (images - mean) / mean"]
+    assert operator.seconds > 0.8 * total
+    assert operator.callee == ""
+
+
 def test_times_add_up_to_what_has_passed() -> None:
     begin = time.perf_counter()
     lines = sampled(lambda: spend(0.2), interval_s=0.002)

@@ -8,6 +8,7 @@ from stoker.doctor.analysis._stages import Timing
 
 _TOLD = frozenset({"crash", "worker died", "compile", "warning", "not observed", "throughput"})
 _MOST_EVENTS = 12
+_ACCUMULATED = 1.25  # batches a step: a framework that fetches one ahead takes two before its first step
 
 
 def notes_of(
@@ -48,7 +49,7 @@ def _on_steps(record: Record, timing: Timing, shares: Shares) -> list[str]:
             f"{percent(shares.contention)} of a step is lost because workers and model share "
             f"{record.machine.num_cores} cores."
         )
-    if timing.batches_per_step > 1:
+    if timing.batches_per_step > _ACCUMULATED:
         notes.append(f"A step is {timing.batches_per_step:.3g} batches (gradient accumulation).")
     if record.machine.num_torch_threads > record.machine.num_cores:
         notes.append(

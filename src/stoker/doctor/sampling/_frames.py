@@ -5,6 +5,7 @@ standard library) or to Stoker, whose frames are stepped over as if they were no
 """
 
 import ast
+import dis
 import functools
 import linecache
 import re
@@ -27,6 +28,9 @@ _LIBRARIES = tuple(
 )
 _PACKAGES = ("/site-packages/", "/dist-packages/")
 _COMPREHENSION = re.compile(r"(\.<locals>)?\.?<(list|set|dict)comp>|(\.<locals>)?\.?<genexpr>")
+# the interpreter looks for signals at these, at none of the operators
+_CALLS = ("CALL", "RESUME", "JUMP", "FOR_ITER", "SEND")
+_OPERATORS = ("BINARY_OP", "UNARY_", "COMPARE_OP")
 # frames that say nothing about what runs under them
 _WRAPPERS = {"Module._wrapped_call_impl", "Module._call_impl", "OptimizedModule.__call__"}
 
@@ -94,6 +98,28 @@ def span_of(code: CodeType, instruction: int) -> Span:
 @functools.lru_cache(maxsize=2048)
 def _spans(code: CodeType) -> list[Span]:
     return list(code.co_positions())
+
+
+def has_just_begun(code: CodeType, instruction: int) -> bool:
+    """True where a function has been called, and nothing of it has run yet."""
+    name, argument = code.co_code[max(instruction, 0)], code.co_code[max(instruction, 0) + 1]
+    return dis.opname[name] == "RESUME" and argument == 0
+
+
+@functools.lru_cache(maxsize=2048)
+def operator_before(code: CodeType, call: int) -> int | None:
+    """The last operator such as `a - b` that ran before the call at this instruction, if no other call did.
+
+    What is seen when a function has just begun took its time before: a signal waits for the operator, and
+    then for the next call.
+    """
+    steps = [step for step in dis.get_instructions(code) if step.offset <= call and step.opname != "PRECALL"]
+    for step in reversed(steps[:-1]):
+        if step.opname.startswith(_OPERATORS):
+            return step.offset
+        if any(name in step.opname for name in _CALLS):
+            return None
+    return None
 
 
 def called_in(file: str, span: Span) -> str:

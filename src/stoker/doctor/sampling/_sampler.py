@@ -165,10 +165,19 @@ class StackSampler:
         looks = []
         for (stage, stack), seconds in self._seconds.copy().items():
             frames = [(seen[number], at) for number, at in zip(stack[::2], stack[1::2], strict=True)]
-            look = _Look(stage, frames, seconds)
+            look = _Look(stage, _at_operator(frames), seconds)
             if look.users:
                 looks.append(look)
         return looks
+
+
+def _at_operator(frames: list[tuple[Code, int]]) -> list[tuple[Code, int]]:
+    """The stack while the operator ran whose time was seen only when a function began after it."""
+    if len(frames) < 2 or not _frames.has_just_begun(frames[0][0].code, frames[0][1]):
+        return frames
+    caller, call = frames[1]
+    operator = _frames.operator_before(caller.code, call)
+    return frames if operator is None else [(caller, operator), *frames[2:]]
 
 
 class _Look:

@@ -6,7 +6,8 @@ takes all the time. It then blames the wrong line.
 
 So a timer of the operating system sends a signal to the main thread, and Python calls us at its next safe
 point: at the end of the call or of the turn of the loop under way, where the frame still stands at the
-line in question. (An operator such as `a @ b` has no such point: its time may be seen at the next call.)
+line in question. (An operator such as `a @ b` has no such point: its time is seen at the next call, and
+`_sampler` takes it back.)
 The signal is SIGURG: nobody uses it, it is ignored by default, so that a library that resets all handlers
 does no harm, and system calls are restarted after it. Forked children have no timer.
 """
