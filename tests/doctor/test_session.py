@@ -19,6 +19,7 @@ from torch.utils.data._utils import worker
 from doctor.loops import FakeClock, write_script
 from stoker.doctor import LoaderOverride, Overrides, Record, examine
 from stoker.doctor._record import STAGES, Phase, Stage
+from stoker.doctor.analysis._lines import split_other
 
 optimizers = importlib.import_module("torch.optim.optimizer")  # the class of that name hides it
 clock = FakeClock()
@@ -381,6 +382,44 @@ def test_a_test_batch_amid_training_does_not_hinder_the_replay(tmp_path: Path) -
     assert "host replay" not in record.not_observed
     assert {step.loader for step in record.in_phase("normal")} == {"train_loader"}
     assert record.in_phase("host")
+
+
+def test_waiting_for_a_validation_batch_is_no_data_of_the_training_loop(tmp_path: Path) -> None:
+    """Its loop calls the model too, and is told from the training's by what it lies beside: the steps."""
+    record = examined(
+        tmp_path,
+        """
+        import time
+        def spend(seconds):
+            until = time.thread_time() + seconds
+            while time.thread_time() < until:
+                pass
+        class Slow(Rows):
+            def __getitem__(self, index):
+                spend(0.01)
+                return super().__getitem__(index)
+        class Busy(Net):
+            def forward(self, x):
+                spend(0.004)
+                return super().forward(x)
+        def evaluate():
+            with torch.no_grad():
+                for x, y in valid_loader:
+                    model(x)
+        train_loader, valid_loader = DataLoader(Rows(4000), batch_size=4), DataLoader(Slow(16), batch_size=4)
+        model = Busy()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number, (x, y) in enumerate(train_loader):
+            step(model, optimizer, x, y)
+            spend(0.002)
+            if number % 4 == 3:
+                evaluate()
+        """,
+        steps=24,
+    )
+    found = split_other(record)
+    assert (found.header, found.header_lines) == (0, [])
+    assert found.host > 0
 
 
 def test_batches_taken_by_another_thread_are_no_wait_of_the_loop(tmp_path: Path) -> None:

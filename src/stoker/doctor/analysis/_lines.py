@@ -76,11 +76,13 @@ class OtherTime:
 
 def split_other(record: Record) -> OtherTime:
     """What is not header and not host is tensor work outside the model (a loss) or waits for the device."""
-    other = [line for line in record.lines if line.process == "loop" and line.stage in {"other", None}]
+    loop = [line for line in record.lines if line.process == "loop"]
+    # without a stage is what lies beside the steps, as validation; or all, where no step was told apart
+    other = [line for line in loop if line.stage == "other"] or [line for line in loop if line.stage is None]
     total = sum(line.seconds for line in other)
     header = [line for line in other if line.in_loop_header]
     host = [line for line in other if not line.in_loop_header and _is_host(line, record.machine.device)]
-    forward = [line for line in record.lines if line.process == "loop" and line.stage == "forward"]
+    forward = [line for line in loop if line.stage == "forward"]
     numbers = [line for line in forward if _library(line) in _HOST_LIBRARIES]
     return OtherTime(
         header=_seconds(header) / total if total else 0.0,
