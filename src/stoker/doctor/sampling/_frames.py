@@ -116,7 +116,7 @@ def operator_before(code: CodeType, call: int) -> int | None:
     steps = [step for step in dis.get_instructions(code) if step.offset <= call and step.opname != "PRECALL"]
     for step in reversed(steps[:-1]):
         if step.opname.startswith(_OPERATORS):
-            return step.offset
+            return int(step.offset)
         if any(name in step.opname for name in _CALLS):
             return None
     return None
