@@ -79,6 +79,7 @@ def test_a_bad_file_stops_packing_with_its_name_and_exit_code_2(folder: Path) ->
     done = packed(folder)
     assert done.returncode == 2
     assert "normal/bad.wav" in done.stderr
+    assert "--on-error skip" in done.stderr
     assert "Traceback" not in done.stderr
     assert "Traceback" in packed(folder, "--debug").stderr
 

@@ -300,3 +300,10 @@ def test_a_missing_file_and_an_unknown_profile_are_wrong_use(folder: Path, call:
     code, _, err = call("run.yaml", "--profile", "fast")
     assert code == 2
     assert "a profile must be a known one or a .yaml file, got 'fast'; there are default, low_memory" in err
+
+
+def test_a_name_that_is_nothing_says_where_recipes_are(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "stoker", "train", "nonsense"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "'nonsense' is neither a recipe nor a settings file" in " ".join(done.stderr.split())

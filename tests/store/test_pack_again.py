@@ -275,3 +275,13 @@ def test_processes_that_find_everything_packed_end(tmp_path: Path) -> None:
     samples[49] = {"x": np.full(3, -1)}
     last = stoker.pack(samples, tmp_path / "a.stoker", workers=3)[49]
     np.testing.assert_array_equal(last["x"], [-1] * 3)
+
+
+def test_a_source_with_nothing_of_the_store_is_refused_unless_forced(tmp_path: Path) -> None:
+    path = tmp_path / "a.stoker"
+    before = stoker.pack(Signals(keys(10)), path, workers=0).content_digest
+    with pytest.raises(StoreMismatchError, match="10 samples, and the source has none of them"):
+        stoker.pack(Signals(keys(5, start=20)), path, workers=0)
+    assert stoker.open(path).content_digest == before
+    assert len(stoker.pack(Signals(keys(12, start=9)), path, workers=0)) == 12  # one is enough
+    assert len(stoker.pack(Signals(keys(5, start=30)), path, workers=0, force=True)) == 5
