@@ -29,6 +29,7 @@ from measuring import Report, interleave, say
 from peers import workloads
 from peers.driving import BENCHMARKS, Peers, System
 from peers.remote_epochs import BUCKET, FIRST, SECOND
+from peers.workloads import Workload
 
 SHUFFLES = ("full shuffle", "quasi-random")
 STOKER = System(
@@ -73,6 +74,7 @@ def _measure(report: Report, title: str, folder: Path, *, repetitions: int) -> N
     peers = Peers(reuse=False)
     try:
         peers.prepare(SYSTEMS, folder)
+        num_steps = min(100, len(Workload.open(folder)) // Workload.open(folder).batch_size - 2)
         runs = {
             f"{system.name}, {variant}": functools.partial(peers.ask, system, variant, {})
             for system in SYSTEMS
@@ -80,7 +82,7 @@ def _measure(report: Report, title: str, folder: Path, *, repetitions: int) -> N
         }
         waits = {
             name.replace(FIRST, "starved in the first epoch"): functools.partial(
-                peers.ask, system, variant, {"step_ms": STEP_MS, "num_steps": 100}
+                peers.ask, system, variant, {"step_ms": STEP_MS, "num_steps": num_steps}
             )
             for system in SYSTEMS
             for variant in system.variants
