@@ -13,6 +13,7 @@ setup: $(STAMP) ## create .venv and install Stoker by the pinned versions
 
 # torch comes first and alone: a pinned version lets pip take a CPU build wherever it is offered one.
 $(STAMP): pyproject.toml constraints.txt
+	@echo "installing into $(VENV): some minutes the first time"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'

@@ -324,3 +324,12 @@ def test_the_report_of_a_run_is_complete(folder: Path) -> None:
     report: dict[str, Any] = json.loads((folder / "a.stoker" / "statistics.json").read_text())
     assert report["schema_version"] == 1
     assert report["content_digest"] == stoker.open(folder / "a.stoker").content_digest
+
+
+def test_a_damaged_manifest_is_not_said_to_be_repairable(folder: Path) -> None:
+    packed(folder)
+    (folder / "a.stoker" / "manifest.json").write_text("{")
+    done = call("verify", "a.stoker", cwd=folder)
+    assert done.returncode == 1
+    assert "move it away and run `stoker pack` again" in " ".join(done.stdout.split())
+    assert "stoker repair" not in done.stdout

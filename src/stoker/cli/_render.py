@@ -75,11 +75,12 @@ def verified(console: Console, path: str, report: Report) -> None:
             table.add_row(*map(escape, row))
         console.print(table)
         _rest(console, len(report.bad), "--json")
-    console.print(
-        f"mend it: stoker repair {path} --from SOURCE (with the labels, options and transform of its pack)",
-        markup=False,
-        highlight=False,
-    )
+    if report.num_samples:  # else the manifest itself is damaged, and says what to do
+        console.print(
+            f"mend it: stoker repair {path} --from SOURCE (with labels, options and transform of its pack)",
+            markup=False,
+            highlight=False,
+        )
 
 
 def report_data(report: Report) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from stoker.store._strings import Strings
 
 _MAX_META_BYTES = 1 << 24
 _BLOCK_ROWS = 256  # decoded at a time when all rows are checked
+_MAX_CHECKED = 1 << 24  # offsets of a table that is looked through when it is opened
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,6 @@ class ShardMeta:
             fields=tuple(FieldSpec.model_validate(field) for field in data["fields"]),
             moments={name: Moments.from_dict(part) for name, part in data["moments"].items()},
         )
-
-
-_MAX_CHECKED = 1 << 24  # offsets
 
 
 class Shard:

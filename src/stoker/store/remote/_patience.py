@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from stoker.errors import UsageError
 
+DEADLINE_S, STALL_S = 600.0, 30.0
 MAX_WRONG = 5  # times that bytes arrive which are not the published ones: more would not help
 
 _LASTING = (
@@ -31,8 +32,8 @@ _LASTING_NAMES = frozenset({"NoCredentialsError", "PartialCredentialsError", "De
 class Patience:
     """Limits of one fetch."""
 
-    deadline_s: float  # of all tries together
-    stall_s: float  # without a byte, after which a try is given up
+    deadline_s: float = DEADLINE_S  # of all tries together
+    stall_s: float = STALL_S  # without a byte, after which a try is given up
     first_delay_s: float = 0.2
     longest_delay_s: float = 20.0
 

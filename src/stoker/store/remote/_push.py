@@ -23,8 +23,7 @@ from stoker.store._manifest import (
 from stoker.store._progress import Display, Silent
 from stoker.store._url import checked_url, is_url
 from stoker.store.remote._bucket import Bucket
-from stoker.store.remote._patience import Patience
-from stoker.store.remote._store import DEADLINE_S, STALL_S
+from stoker.store.remote._patience import DEADLINE_S, Patience
 
 _NUM_THREADS = 4
 
@@ -56,7 +55,7 @@ def push(
     read_manifest(root)  # a path that is no store is an error that says so
     sealed = (root / MANIFEST_NAME).read_bytes()
     manifest = parse_manifest(sealed, str(root / MANIFEST_NAME))
-    bucket = Bucket(checked_url(url), Patience(deadline_s=deadline_s, stall_s=STALL_S))
+    bucket = Bucket(checked_url(url), Patience(deadline_s=deadline_s))
     shards = [(f"{SHARD_FOLDER}/{entry.digest}.h5", entry) for entry in manifest.shards]
     sent: list[int] = []
     with Display("pushing", manifest.num_samples) if progress else Silent() as display:

@@ -22,9 +22,6 @@ from stoker.store.remote._shards import RemoteShards, bring_file
 if TYPE_CHECKING:
     from stoker.store._verify import Report
 
-DEADLINE_S = 600.0
-STALL_S = 30.0
-
 
 class RemoteStore(Store):
     """A store whose shards come when they are needed, into a cache that all processes share.
@@ -43,10 +40,8 @@ class RemoteStore(Store):
         stall_s: float | None = None,
     ) -> None:
         self.url = checked_url(url)
-        patience = Patience(
-            deadline_s=DEADLINE_S if deadline_s is None else deadline_s,
-            stall_s=STALL_S if stall_s is None else stall_s,
-        )
+        limits = {"deadline_s": deadline_s, "stall_s": stall_s}
+        patience = Patience(**{name: limit for name, limit in limits.items() if limit is not None})
         self._options = {
             "cache": cache_root(cache),
             "cache_bytes": cache_bytes,

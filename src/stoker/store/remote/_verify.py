@@ -17,7 +17,7 @@ from stoker.store.remote._bucket import Bucket
 from stoker.store.remote._folder import cache_root
 from stoker.store.remote._patience import Patience
 from stoker.store.remote._shards import check_arrived
-from stoker.store.remote._store import DEADLINE_S, STALL_S, fetch_manifest
+from stoker.store.remote._store import fetch_manifest
 
 
 def verify_remote(url: str, *, quick: bool, workers: int | None, progress: bool) -> Report:
@@ -27,7 +27,7 @@ def verify_remote(url: str, *, quick: bool, workers: int | None, progress: bool)
     its own checksum, and that of every value, must do.
     """
     started = time.monotonic()
-    bucket = Bucket(checked_url(url), Patience(deadline_s=DEADLINE_S, stall_s=STALL_S))
+    bucket = Bucket(checked_url(url), Patience())
     manifest = fetch_manifest(bucket)
     files: list[tuple[str, str]] = []
     bad: list[tuple[str, str, str]] = []

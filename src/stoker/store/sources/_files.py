@@ -22,7 +22,7 @@ from stoker.store.sources._reader import suffix_of
 
 FingerprintOf = Literal["stat", "content"]
 
-_PATIENCE = Patience(deadline_s=600.0, stall_s=30.0)
+_PATIENCE = Patience()
 _NUM_THREADS = 16  # that ask for what no listing tells
 _MAX_BYTES = 1 << 50  # of an object whose size is not known before
 
@@ -162,14 +162,18 @@ class _RemoteFiles:
 
     def _url(self, name: str) -> str:
         """An object's own URL; a name may lead out of the base by ``..``, or be one already."""
-        scheme, _, rest = (name if is_url(name) else f"{self._base}/{name}").partition("://")
-        authority, _, path = rest.partition("/")
-        return f"{scheme}://{authority}/{normpath(path)}"
+        root, path = _parts(name if is_url(name) else f"{self._base}/{name}")
+        return f"{root}/{normpath(path)}"
 
     def _place(self, url: str) -> tuple[Bucket, str]:
-        scheme, _, rest = url.partition("://")
-        authority, _, path = rest.partition("/")
-        root = f"{scheme}://{authority}"
+        root, path = _parts(url)
         if root not in self._buckets:
             self._buckets[root] = Bucket(root, _PATIENCE)
         return self._buckets[root], path
+
+
+def _parts(url: str) -> tuple[str, str]:
+    """Scheme with bucket or host, and the path in it."""
+    scheme, _, rest = url.partition("://")
+    authority, _, path = rest.partition("/")
+    return f"{scheme}://{authority}", path
