@@ -85,11 +85,11 @@ def copy_samples(
     entries: list[FileEntry] = []
     builder = ShardBuilder(types, axes)
 
-    def close_shard() -> ShardBuilder:
+    def close_shard() -> None:
         if len(builder):
             identity = manifest.transform.identity
             entries.append(builder.publish(root, identity, manifest.compression))
-        return ShardBuilder(types, axes)
+            builder.empty()
 
     for sample in samples.tolist():
         shard, row = shards[int(index.shard[sample])], int(index.row[sample])
@@ -100,7 +100,7 @@ def copy_samples(
                 )
         builder.add(index.keys[sample], index.fingerprints[sample].tobytes(), shard.sample(row))
         if builder.num_bytes >= shard_bytes:
-            builder = close_shard()
+            close_shard()
     close_shard()
     return entries
 

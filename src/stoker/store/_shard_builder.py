@@ -11,25 +11,38 @@ from stoker.store._checksums import as_bytes, checksum
 from stoker.store._codec import Compression
 from stoker.store._durable import write_file
 from stoker.store._image import Image
-from stoker.store._manifest import FieldSpec, FileEntry, shard_path
+from stoker.store._manifest import SHARD_BYTES, FieldSpec, FileEntry, shard_path
 from stoker.store._moments import Moments, merge
 from stoker.store._samples import Array, FieldType, Sample
 from stoker.store._shard import Shard, ShardMeta, TextField, common_shape
 from stoker.store._strings import Strings
 
+_FIRST_BYTES = 1 << 12  # of a field's buffer, which doubles as it fills
+_FEW_BYTES = 1 << 20  # more than these are moved once, to where a whole shard has room
+
 
 class ShardBuilder:
-    """Collects samples (copied at once, so that a source may reuse its buffers) for one shard."""
+    """Collects samples (copied at once, so that a source may reuse its buffers) for one shard.
+
+    Emptied, it serves for the next one: memory that is fresh from the system costs more than all else
+    that is done with a sample here.
+    """
 
     def __init__(self, types: Mapping[str, FieldType], channel_axis: Mapping[str, int | None]) -> None:
-        self.num_bytes = 0
         self._types = dict(types)
         self._channel_axis = channel_axis
+        self._values = {name: _Buffer() for name in types}
+        self.empty()
+
+    def empty(self) -> None:
+        """Forget the samples; keep the room they took."""
+        self.num_bytes = 0
         self._keys: list[str] = []
         self._fingerprints = bytearray()
         self._checksums = array("Q")
-        self._values = {name: bytearray() for name in types}
-        self._shapes: dict[str, list[tuple[int, ...]]] = {name: [] for name in types}
+        self._shapes: dict[str, list[tuple[int, ...]]] = {name: [] for name in self._types}
+        for buffer in self._values.values():
+            buffer.empty()
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -44,7 +57,7 @@ class ShardBuilder:
         for name in self._types:
             value = sample[name]
             data = value.encode() if isinstance(value, str) else as_bytes(value)
-            self._values[name] += data
+            self._values[name].append(data)
             self._shapes[name].append((len(data),) if isinstance(value, str) else value.shape)
             self._checksums.append(checksum(value))
             self.num_bytes += len(data)
@@ -57,7 +70,7 @@ class ShardBuilder:
         for name in self._types:
             field = shard.fields[name]
             data = as_bytes(field.column.read(0, len(field.column)))
-            self._values[name] += data
+            self._values[name].append(data)
             if isinstance(field, TextField):
                 self._shapes[name] += [(size,) for size in np.diff(field.offsets).tolist()]
             else:
@@ -84,10 +97,10 @@ class ShardBuilder:
             )
             specs.append(spec)
             if kind.kind == "string":
-                values = np.frombuffer(self._values[name], np.uint8)
+                values = np.frombuffer(self._values[name].content, np.uint8)
                 datasets |= _ragged(name, values, shapes)
                 continue
-            values = np.frombuffer(self._values[name], kind.dtype)
+            values = np.frombuffer(self._values[name].content, kind.dtype)
             if spec.ragged:
                 datasets |= _ragged(name, values, shapes)
                 datasets[f"fields/{name}/shapes"] = np.array(shapes, np.int64)
@@ -113,6 +126,33 @@ class ShardBuilder:
         default = 0 if kind.kind == "array" and kind.ndim >= 2 else None
         axis = self._channel_axis.get(name, default)
         return axis if axis is None or axis < kind.ndim else None
+
+
+class _Buffer:
+    """Bytes that are appended to; emptying keeps the memory."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(_FIRST_BYTES, np.uint8).data  # NumPy asks for huge pages
+        self._size = 0
+
+    @property
+    def content(self) -> memoryview:
+        return self._memory[: self._size]
+
+    def append(self, data: bytes | memoryview) -> None:
+        end = self._size + len(data)
+        if end > len(self._memory):
+            size = max(end, 2 * len(self._memory))
+            if size > _FEW_BYTES:
+                size = max(size, 2 * SHARD_BYTES)  # addresses: memory comes as it is written to
+            grown = np.empty(size, np.uint8).data
+            grown[: self._size] = self.content
+            self._memory = grown
+        self._memory[self._size : end] = data
+        self._size = end
+
+    def empty(self) -> None:
+        self._size = 0
 
 
 def _ragged(name: str, values: Array, shapes: list[tuple[int, ...]]) -> dict[str, Array]:

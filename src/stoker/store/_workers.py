@@ -139,12 +139,16 @@ class Worker:
 
     def flush(self, done: Done) -> None:
         """Publish what was collected."""
-        if self._builder is None:
+        builder = self._builder
+        if builder is None or len(builder) == 0:
             return
-        builder, samples = self._builder, np.array(self._samples, np.int64)
-        self._builder, self._samples = None, []
-        entry = builder.publish(self._job.root, self._job.transform, self._job.compression)
-        done.shards.append(NewShard(entry, samples, builder.fingerprints))
+        try:
+            entry = builder.publish(self._job.root, self._job.transform, self._job.compression)
+            samples = np.array(self._samples, np.int64)
+            done.shards.append(NewShard(entry, samples, builder.fingerprints))
+        finally:  # what could not be written is not tried again
+            builder.empty()
+            self._samples = []
 
     def _pack_one(self, i: int, known: bytes | None, done: Done) -> None:
         key = self._job.feed.key(i)
@@ -160,6 +164,7 @@ class Worker:
             _check_size(sample, key)
         if self._builder is None:
             self._builder = ShardBuilder(self.types, self._job.channel_axis)
+        if len(self._builder) == 0:
             self._since = time.monotonic()
         before = self._builder.num_bytes
         self._builder.add(key, fingerprint, sample)
