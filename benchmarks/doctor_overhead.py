@@ -4,8 +4,9 @@
 
 One loop runs in one process, in turns bare and under each of the watchers, so that a noisy minute hits
 them all. A figure is the median step of a turn, its first steps left out; a row "added" is the median
-over turns of a watcher's figure minus that of the bare turn beside it. A step of 50 ms sleeps for most
-of it, as one that waits for an accelerator does. py-spy samples the process tree from outside at 100 Hz.
+over turns of a watcher's figure minus the mean of the bare turns before and after it. A step of 50 ms
+sleeps for most of it, as one that waits for an accelerator does. py-spy samples the process tree from
+outside at 100 Hz.
 """
 
 import argparse
@@ -135,8 +136,9 @@ def compare(report: Report, workload: str, loop: Loop, turns: int) -> None:
             before = loop.run()
             with watcher():
                 watched = loop.run()
-            bare.append(before)
-            added[name].append(watched - before)
+            after = loop.run()
+            bare += [before, after]
+            added[name].append(watched - (before + after) / 2)
             gc.collect()
     step_s = report.add(workload, "bare step", [1e3 * each for each in bare], "ms") / 1e3
     for name, each in added.items():

@@ -7,7 +7,6 @@ to a traceback and about ten microseconds to a batch.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from stoker.doctor.making._transforms import Chain, find_transforms
@@ -22,13 +21,11 @@ class Observer(Protocol):
         """A fetcher was just made; put a Probe on it, or leave it."""
 
 
-@dataclass
-class Fetch:
-    """What one fetch has shown."""
+class Keep(Protocol):
+    """Puts down what a fetch has shown. It is called for every batch, hence the plain tuple."""
 
-    number: int  # in the iterator
-    figures: tuple[int, ...]  # begin, end, fetch, its CPU, collate, its CPU, samples, bytes
-    transforms: list[int]  # nanoseconds
+    def __call__(self, number: int, figures: tuple[int, ...], transforms: list[int], /) -> None:
+        """`number` in the iterator; begin, end, fetch, its CPU, collate, its CPU, samples, bytes; ns."""
 
 
 class Probe:
@@ -47,7 +44,8 @@ class Probe:
         self._transforms: list[int] = []
         self.names = self._chain.names
         self.is_fetching = False
-        self.keep: Callable[[Fetch], None] | None = None
+        self.collated_at: tuple[int, int] | None = None  # and on the thread's processor time
+        self.keep: Keep | None = None
         fetcher.collate_fn = self.collate
         fetcher.stoker_probe = self
 
@@ -62,6 +60,7 @@ class Probe:
         self._collate_ns = self._collate_cpu_ns = 0
         self._transforms = []
         self._num_samples = UNKNOWN
+        self.collated_at = None
         self.is_fetching = True
 
     def collate(self, samples: Any) -> Any:
@@ -70,11 +69,10 @@ class Probe:
         if self._auto_collation and hasattr(samples, "__len__"):
             self._num_samples = len(samples)
         begin, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
-        try:
-            return self._collate(samples)
-        finally:
-            self._collate_cpu_ns = time.thread_time_ns() - begin_cpu
-            self._collate_ns = time.perf_counter_ns() - begin
+        batch = self._collate(samples)
+        end, end_cpu = self.collated_at = time.perf_counter_ns(), time.thread_time_ns()
+        self._collate_ns, self._collate_cpu_ns = end - begin, end_cpu - begin_cpu
+        return batch
 
     def end(self) -> None:
         self.is_fetching = False
@@ -85,27 +83,19 @@ class Probe:
         num_samples = self._num_samples
         if num_samples == UNKNOWN and isinstance(index, list | tuple):
             num_samples = len(index)  # without automatic batching, a sampler may still give lists
-        fetch = Fetch(
-            number=self._number,
-            figures=(
-                begin,
-                end,
-                end - begin - self._collate_ns,
-                cpu - self._collate_cpu_ns,
-                self._collate_ns,
-                self._collate_cpu_ns,
-                num_samples,
-                num_bytes_of(data),
-            ),
-            transforms=self._transforms,
-        )
-        self._number += 1
+        collate, collate_cpu = self._collate_ns, self._collate_cpu_ns
+        fetch, fetch_cpu = end - begin - collate, cpu - collate_cpu
+        figures = (begin, end, fetch, fetch_cpu, collate, collate_cpu, num_samples, num_bytes_of(data))
         if self.keep is not None:
-            self.keep(fetch)
+            self.keep(self._number, figures, self._transforms)
+        self._number += 1
 
 
 def num_bytes_of(data: Any, *, depth: int = 0) -> int:
     """Bytes of the tensors, arrays and strings in a batch; of long lists, from their first 16 items."""
+    if depth < 4 and isinstance(data, list | tuple):
+        sizes = [num_bytes_of(value, depth=depth + 1) for value in data[:16]]
+        return sum(sizes) if len(data) <= 16 else sum(sizes) * len(data) // 16
     size = getattr(data, "nbytes", None)
     if isinstance(size, int):
         return size
@@ -113,9 +103,6 @@ def num_bytes_of(data: Any, *, depth: int = 0) -> int:
         return 0
     if isinstance(data, dict):
         return sum([num_bytes_of(value, depth=depth + 1) for value in data.values()])
-    if isinstance(data, list | tuple):
-        sizes = [num_bytes_of(value, depth=depth + 1) for value in data[:16]]
-        return sum(sizes) if len(data) <= 16 else sum(sizes) * len(data) // 16
     if isinstance(data, str | bytes):
         return len(data)
     if isinstance(data, int | float):
@@ -178,11 +165,14 @@ def _watched_fetch(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
         begin, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
         try:
             data = original(self, possibly_batched_index)
-            cpu, end = time.thread_time_ns() - begin_cpu, time.perf_counter_ns()
+            # collating comes last: its end is the fetch's
+            end, end_cpu = probe.collated_at or (time.perf_counter_ns(), time.thread_time_ns())
         finally:
             probe.end()
         with suppress(Exception):  # a batch that can't be put down is still the user's batch
-            probe.record(begin=begin, end=end, cpu=cpu, index=possibly_batched_index, data=data)
+            probe.record(
+                begin=begin, end=end, cpu=end_cpu - begin_cpu, index=possibly_batched_index, data=data
+            )
         return data
 
     return fetch

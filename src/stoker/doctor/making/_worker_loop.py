@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stoker.doctor.making._fetch import Fetch, Probe, observing, patched_fetchers
+from stoker.doctor.making._fetch import Probe, observing, patched_fetchers
 from stoker.doctor.making._ring import Writer
 from stoker.doctor.sampling._sampler import Site, StackSampler
 
@@ -96,15 +96,13 @@ class _Worker:
         slots = [self._region.slot(name) for name in probe.names]
         in_order = slots == list(range(len(slots)))  # else the region has other names, or too many
 
-        def keep(fetch: Fetch) -> None:
-            named = fetch.transforms
+        def keep(_: int, figures: tuple[int, ...], transforms: list[int]) -> None:
+            named = transforms
             if not in_order:
                 named = [0] * (max(slots) + 1)
-                for slot, spent in zip(slots, fetch.transforms, strict=False):
+                for slot, spent in zip(slots, transforms, strict=False):
                     named[slot] += spent
-            self._region.write(
-                (self._loader_number, self._epoch, self.number, self._worker, *fetch.figures), named
-            )
+            self._region.write((self._loader_number, self._epoch, self.number, self._worker, *figures), named)
             if self.table is not None:
                 self.table.write_if_due()
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from stoker.doctor._record import Line, Place
-from stoker.doctor.making._fetch import UNKNOWN, Fetch, Probe, observing, patched_fetchers
-from stoker.doctor.making._ring import Reader
+from stoker.doctor.making._fetch import UNKNOWN, Probe, observing, patched_fetchers
+from stoker.doctor.making._ring import Reader, Row
 from stoker.doctor.making._worker_loop import SAMPLE_EVERY_S, WatchedLoop, from_text
 from stoker.doctor.sampling import _frames
 
@@ -57,7 +57,7 @@ class Board:
         self._prepared = threading.local()
         self._own: deque[tuple[tuple[int, ...], list[str], list[int]]] = deque(maxlen=_MAX_OWN_BATCHES)
         self._num_own = 0
-        self._read: list[MadeBatch] = []
+        self._read: list[Row] = []
         self._readers: dict[Path, Reader] = {}
 
     @classmethod
@@ -97,25 +97,26 @@ class Board:
         probe = Probe(fetcher, keep_in=False)
         names, (loader_number, epoch) = probe.names, task
 
-        def keep(fetch: Fetch) -> None:
+        def keep(number: int, figures: tuple[int, ...], transforms: list[int]) -> None:
             self._num_own += 1
-            figures = (loader_number, epoch, fetch.number, UNKNOWN, *fetch.figures)
-            self._own.append((figures, names, fetch.transforms))
+            self._own.append(((loader_number, epoch, number, UNKNOWN, *figures), names, transforms))
 
         probe.keep = keep
 
     def read(self) -> list[MadeBatch]:
-        """All batches that were made so far, by the time they were begun.
-
-        Each worker's region holds its last 2,048 batches: read at least that often in long runs.
-        """
-        for reader in self._open_readers():
-            self._read += [_made_batch(row.figures, row.named) for row in reader.read()]
+        """All batches that were made so far, by the time they were begun."""
+        self.empty_regions()
         own = [
             _made_batch(figures, dict(zip(names, spent, strict=False)))
             for figures, names, spent in self._own.copy()
         ]
-        return sorted([*self._read, *own], key=lambda batch: batch.begin_ns)
+        made = [_made_batch(row.figures, row.named) for row in self._read]
+        return sorted([*made, *own], key=lambda batch: batch.begin_ns)
+
+    def empty_regions(self) -> None:
+        """Take what workers have put down. A region holds 2,048 batches: call it at least that often."""
+        for reader in self._open_readers():
+            self._read += reader.read()
 
     @property
     def num_lost(self) -> int:

@@ -8,17 +8,15 @@ one of the last two batches and the result lies in other memory; moving a model 
 import time
 from collections.abc import Callable
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from stoker.doctor._record import Stage
+from stoker.doctor.probes._replay import DeviceResults, address_of
 from stoker.doctor.probes._tape import Swaps, Tape
-
-if TYPE_CHECKING:
-    from stoker.doctor.probes._replay import DeviceResults
 
 COPYING = ("to", "cuda", "float", "double", "half", "bfloat16", "long")
 
@@ -67,7 +65,7 @@ class ComputeProbe:
             if type(tensor) is not Tensor or not tape.pointers:
                 return original(tensor, *args, **kwargs)
             tape.num_method_calls += 1
-            pointer = _pointer(tensor)
+            pointer = address_of(tensor)
             if pointer not in tape.pointers or get_ident() != tape.thread:
                 return original(tensor, *args, **kwargs)
             results, key = self.results, None
@@ -75,7 +73,7 @@ class ComputeProbe:
                 key = _key(name, pointer, tensor, args, kwargs)
                 found = results.get(key)
                 if found is not None:
-                    tape.pointers.add(_pointer(found))
+                    tape.pointers.add(address_of(found))
                     return found
             before, tape.stage = tape.stage, "copy"
             begin = tape.now()
@@ -84,7 +82,7 @@ class ComputeProbe:
             finally:
                 end = tape.now()
                 tape.stage = before
-            made = _pointer(result)
+            made = address_of(result)
             if result is not tensor and made != pointer:
                 tape.spans.append(("copy", begin, end))
                 if result.device.type == "cpu":  # it may be copied on
@@ -103,12 +101,12 @@ class ComputeProbe:
             if type(source) is not Tensor or type(target) is not Tensor or not tape.pointers:
                 return original(target, source, *args, **kwargs)
             tape.num_method_calls += 1
-            pointer = _pointer(source)
+            pointer = address_of(source)
             if pointer not in tape.pointers or get_ident() != tape.thread:
                 return original(target, source, *args, **kwargs)
             results = self.results
             if results is not None and results.holds(pointer):
-                key = ("copy_", _pointer(target), target.shape, source.shape)
+                key = ("copy_", address_of(target), target.shape, source.shape)
                 if results.get(key) is not None:
                     return target  # a batch of this shape lies in it already; which one makes no odds
                 results.put(key, source, target)
@@ -135,11 +133,13 @@ class ComputeProbe:
             try:
                 result = original(*args, **kwargs)
             finally:
-                end, cpu = tape.now(), time.process_time_ns()
+                end = tape.now()
+                cpu = 0 if tape.has_optimized else time.process_time_ns()  # else optimizers mark steps
                 tape.spans.append(("backward", begin, end, -1, -1, -1, False, False, True, None, cpu))
                 tape.stage = before
                 tape.backward_depth = 0
-            director.ended_backward(end, cpu)
+            if not tape.has_optimized:
+                director.ended_backward(end, cpu)
             return result
 
         return _named(backward, original)
@@ -248,13 +248,6 @@ class CallProbe:
                 tape.forward_depth = 0
 
         return _named(__call__, original)
-
-
-def _pointer(tensor: Tensor) -> int:
-    try:
-        return tensor.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):  # sparse, nested, inside a function transform
-        return -1
 
 
 def _key(name: str, pointer: int, tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -6,6 +6,7 @@ batch that is due, `_task_info` holds those that have arrived early.
 """
 
 import inspect
+import select
 import sys
 import time
 from collections.abc import Callable
@@ -310,7 +311,7 @@ class _Arrival:
         self._stored = len(tasks) - iterator._tasks_outstanding  # noqa: SLF001
         self._was_due_there = due is not None and len(due) == 2
         # what is in the queue has arrived too; whether it is the one that is due, shows only afterwards
-        self._was_waiting = not self._was_due_there and not iterator._data_queue.empty()  # noqa: SLF001
+        self._was_waiting = not self._was_due_there and _holds_any(iterator._data_queue)  # noqa: SLF001
         self._keys = None if getattr(iterator, "_in_order", True) else list(tasks)
 
     def told(self) -> tuple[int, bool, bool]:
@@ -325,6 +326,16 @@ class _Arrival:
         later = len(tasks) - iterator._tasks_outstanding  # noqa: SLF001
         is_ready = self._was_due_there or (self._was_waiting and later <= self._stored)
         return number, is_ready, not is_ready and (self._stored > 0 or later > self._stored)
+
+
+def _holds_any(queue: Any) -> bool:
+    """Whether a queue has something for us; asked in every step, and `Queue.empty` of processes is slow."""
+    pipe = getattr(queue, "_reader", None)
+    if pipe is None:
+        return not queue.empty()
+    poll = select.poll()
+    poll.register(pipe.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _nothing() -> None:

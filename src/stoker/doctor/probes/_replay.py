@@ -16,6 +16,7 @@ from torch import Tensor
 MAX_KEPT = 8
 MAX_KEPT_BYTES = 256 << 20  # beyond it, no more than two
 MAX_LEAVES = 64  # of a batch, looked at in every step
+NO_ADDRESS = -1
 
 
 def tensors_of(batch: Any) -> list[Tensor]:
@@ -37,15 +38,22 @@ def look_at(batch: Any) -> tuple[set[int], int | None]:
         leaves = list(_leaves(batch, 4))
     found = set()
     for leaf in leaves[:MAX_LEAVES]:
-        try:
-            found.add(leaf.untyped_storage().data_ptr())
-        except AttributeError:
-            found.add(leaf.ctypes.data)  # NumPy's
-        except (RuntimeError, NotImplementedError):  # sparse, nested: they have no such memory
-            continue
+        found.add(address_of(leaf) if isinstance(leaf, Tensor) else leaf.ctypes.data)
+    found.discard(NO_ADDRESS)
     if not leaves or not leaves[0].ndim:
         return found, None
-    return found, len(leaves[0])
+    return found, leaves[0].shape[0]
+
+
+def address_of(tensor: Tensor) -> int:
+    """Of the memory that it is a view of; or none, if it is sparse, nested, or inside a function transform.
+
+    Reckoned, because `untyped_storage()` makes an object, which takes as long as all the rest.
+    """
+    try:
+        return tensor.data_ptr() - int(tensor.storage_offset()) * tensor.element_size()
+    except (RuntimeError, NotImplementedError):
+        return NO_ADDRESS
 
 
 def num_samples_of(batch: Any) -> int | None:
@@ -147,7 +155,7 @@ class DeviceResults:
     def put(self, key: Any, result: Tensor, source: Tensor) -> None:
         """Remember a copy. `source` is held with it, so that its memory stays its own."""
         self._results[key] = (result, _version(result), source)
-        self._pointers.add(result.untyped_storage().data_ptr())
+        self._pointers.add(address_of(result))
 
 
 def rebuilt(batch: Any, copies: Mapping[int, Tensor]) -> Any:

@@ -206,7 +206,7 @@ class Session:
         if is_early:
             self._find_out()
         if is_full:
-            self.board.read()
+            self.board.empty_regions()
         if is_over:
             self._advance()
         if len(tape.spans) > MAX_SPANS:
