@@ -111,11 +111,11 @@ def on_dask(report: Report, folder: Path, *, num_samples: int, repetitions: int)
     """A Dask cluster of this machine's processes against processes without one: slow samples and fast."""
     from distributed import Client, LocalCluster
 
-    source = FolderSource(folder / "recordings", labels="folder")
+    source = Repeated(FolderSource(folder / "recordings", labels="folder"), 4)
     noise = np.random.default_rng(0).standard_normal((512, 1, 4000)).astype(np.float32)
     workloads: dict[str, tuple[Any, Callable[[Any], Any] | None]] = {
         f"{len(source)} wav files, resample + filter": (source, prepare),
-        f"{num_samples} samples of [1, 4000] float32, no transform": (Repeated(noise, num_samples), None),
+        f"{num_samples} samples of [1, 4000] float32, no transform": (Constant(noise, num_samples), None),
     }
     target = folder / "dask.stoker"
 
@@ -152,7 +152,7 @@ def verifying(report: Report, folder: Path, *, num_samples: int, repetitions: in
     say(workload)
     target = folder / "verify.stoker"
     noise = np.random.default_rng(0).standard_normal((512, 1, 4000)).astype(np.float32)
-    stoker.pack(Repeated(noise, num_samples), target)
+    stoker.pack(Constant(noise, num_samples), target)
     num_gb = sum(file.stat().st_size for file in target.rglob("*.h5")) / 1e9
 
     def read() -> float:
@@ -179,7 +179,7 @@ def memory(report: Report, folder: Path, *, sizes: tuple[int, ...]) -> None:
         say(f"memory of packing {size} samples")
         target = folder / "memory.stoker"
         with peak_memory() as peak:
-            stoker.pack(Repeated(noise, size), target)
+            stoker.pack(Constant(noise, size), target)
         shutil.rmtree(target)
         workload = f"{size} samples of [1, 4000] float32"
         report.add(workload, "stoker pack, peak memory of all processes", [peak["num_bytes"] / 1e6], "MB")
@@ -216,6 +216,20 @@ def small_files(report: Report, folder: Path, num_files: int) -> None:
 
 
 class Repeated:
+    """Another source, several times over."""
+
+    def __init__(self, source: Any, times: int) -> None:
+        self.source = source
+        self.times = times
+
+    def __len__(self) -> int:
+        return self.times * len(self.source)
+
+    def __getitem__(self, i: int) -> Any:
+        return self.source[i % len(self.source)]
+
+
+class Constant:
     """A large data set out of little memory."""
 
     def __init__(self, samples: Any, count: int) -> None:

@@ -67,6 +67,7 @@ class Pipeline:
     is_deterministic: bool | None = False
     num_samples: int = 80_000
     bytes_per_sample: int = 10_000
+    tells_queues: bool = True  # the system says how long a worker waited for a core
     seed: int = 0
 
     @property
@@ -198,9 +199,12 @@ class _Run:
         made, begun = self.pipeline, self.kernel.now
         transforms = dict.fromkeys(made.transforms, 0.0)
         cpu = process[0].cpu_s if process else 0.0
+        slept = 0.0
         for _ in range(made.batch_size):
             wait, chain, own = self._sample()
+            before = self.kernel.now
             yield "sleep", wait
+            slept += self.kernel.now - before
             yield "compute", (own, 1)
             for name, seconds in chain.items():
                 before = self.kernel.now
@@ -209,11 +213,13 @@ class _Run:
         fetched, fetch_cpu = self.kernel.now, (process[0].cpu_s if process else 0.0) - cpu
         yield "compute", (self._noisy(made.collate_s), 1)
         collate_cpu = (process[0].cpu_s if process else 0.0) - cpu - fetch_cpu
+        queued = max(0.0, self.kernel.now - begun - slept - fetch_cpu - collate_cpu)
         self.batches[key] = Batch(
             loader="train", number=key[1], epoch=key[0], worker=worker, phase="normal",
             begin_s=begun, end_s=self.kernel.now, fetch_s=fetched - begun, fetch_cpu_s=fetch_cpu,
             collate_s=self.kernel.now - fetched, collate_cpu_s=collate_cpu, transforms=transforms,
             num_samples=made.batch_size, num_bytes=made.batch_size * made.bytes_per_sample,
+            queued_s=queued if made.tells_queues and process else None,
         )  # fmt: skip
 
     def _worker(

@@ -95,6 +95,33 @@ def test_the_ceiling_is_that_of_a_loop_which_always_has_data() -> None:
     assert diagnosis.ceiling_speedup.low <= diagnosis.ceiling_speedup.value <= diagnosis.ceiling_speedup.high
 
 
+@pytest.mark.parametrize(("num_workers", "most"), [(0, 1 / 0.8), (2, 2.0 / 0.8)])
+def test_a_replay_in_a_quieter_moment_promises_no_more_than_the_waiting_allows(
+    num_workers: int, most: float
+) -> None:
+    record = record_of(Pipeline(num_workers=num_workers, sample_cpu_s=0.01))
+    record.machine = replace(record.machine, num_cores=2, num_torch_threads=2)
+    record.steps = [
+        replace(step, end_s=step.begin_s + step.seconds / 50, stages={"forward": step.seconds / 50})
+        if step.phase == "host"
+        else step
+        for step in record.steps
+    ]
+    diagnosis = diagnose(record)
+    assert diagnosis.ceiling_speedup is not None
+    busy = diagnosis.step_s.value - diagnosis.stages["wait"]
+    assert diagnosis.ceiling_speedup.value <= 1.01 * most * diagnosis.step_s.value / busy
+    assert any("faster than before" in note for note in diagnosis.notes)
+
+
+def test_waiting_for_a_core_is_not_called_storage() -> None:
+    """Four workers on two cores that only compute: where the system tells, and where it does not."""
+    for tells in (True, False):
+        record = record_of(Pipeline(num_workers=4, sample_cpu_s=0.01, tells_queues=tells))
+        causes = {cause.kind: cause.share for cause in diagnose(record).causes}
+        assert causes.get("storage", 0.0) < 0.05
+
+
 def test_without_replay_there_is_no_ceiling_and_a_note_says_so() -> None:
     diagnosis = diagnose(record_of(Pipeline(sample_cpu_s=0.01), num_replayed=0))
     assert diagnosis.ceiling_speedup is None
@@ -116,6 +143,7 @@ def test_few_steps_lower_the_confidence() -> None:
             {"error": "Traceback (most recent call last):\nKeyError: 'x'\n", "ended": "crashed"},
             "the run crashed (KeyError: 'x')",
         ),
+        ({"exit_code": 3}, "the script ended itself with exit code 3"),
     ],
 )
 def test_a_run_that_trains_nothing_is_said_to_be_so(change: dict[str, Any], text: str) -> None:
@@ -198,6 +226,7 @@ records = st.builds(
             taken_s=st.none() | seconds,
             was_ready=st.none() | st.booleans(),
             was_blocked=st.none() | st.booleans(),
+            queued_s=st.none() | seconds,
         ),
         max_size=6,
     ),

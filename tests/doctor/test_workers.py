@@ -104,6 +104,8 @@ def check(made: list[MadeBatch], *, num_workers: int) -> None:
         assert batch.transforms["Slow"] >= 2 * TRANSFORM_S
         assert batch.fetch_ns / 1e9 >= 2 * FETCH_S + sum(batch.transforms.values())
         assert batch.fetch_cpu_ns < batch.fetch_ns  # it waits
+        assert batch.queued_ns is not None
+        assert 0 <= batch.queued_ns < batch.end_ns - batch.begin_ns
     # a busy machine delays single waits, not most of them
     middle = sorted(made, key=lambda batch: batch.fetch_ns)[len(made) // 4]
     assert middle.fetch_ns / 1e9 < 5 * (FETCH_S + TRANSFORM_S) * 2

@@ -185,6 +185,29 @@ def test_ragged_fields_are_packed_or_listed_on_request(plain: stoker.Store) -> N
             assert torch.equal(batch["tail"][row], torch.from_numpy(plain[row]["tail"]))
 
 
+def test_padding_is_what_the_caller_says(plain: stoker.Store) -> None:
+    with stoker.Loader(plain, 10, shuffle=False, pad_values={"tail": 7}, fields=["tail"]) as loader:
+        batch = next(iter(loader))
+    for row in range(10):
+        length = int(batch["tail_length"][row])
+        assert torch.equal(batch["tail"][row, :length], torch.from_numpy(plain[row]["tail"]))
+        assert (batch["tail"][row, length:] == 7).all()
+    masks = [{"mask": np.ones((4, 4 + 2 * i), np.uint8)} for i in range(2)]
+    with stoker.Loader(masks, 2, shuffle=False, pad_values={"mask": 255}, num_workers=0) as loader:
+        batch = next(iter(loader))
+    assert batch["mask"][0, 0].tolist() == [1, 1, 1, 1, 255, 255]
+    assert batch["mask_length"].tolist() == [4, 6]
+    with (
+        stoker.Loader(masks, 2, pad_values={"mask": 256}, num_workers=0) as loader,
+        pytest.raises(UsageError, match="pad_values of 'mask' must fit uint8, got 256"),
+    ):
+        next(iter(loader))
+    with pytest.raises(UsageError, match="pad_values is for ragged='pad'"):
+        stoker.Loader(masks, 2, ragged="list", pad_values={"mask": 255})
+    with pytest.raises(UsageError, match="ragged must be 'pad', 'pack' or 'list', got 'fill'"):
+        stoker.Loader(masks, 2, ragged="fill")  # type: ignore[arg-type]
+
+
 def test_weights_draw_with_replacement(plain: stoker.Store) -> None:
     weights = np.zeros(COUNT)
     weights[[3, 5]] = 1

@@ -144,7 +144,9 @@ def _point_on(console: Console, out: Path) -> None:
     console.print(
         f"\nreport     {out / 'report' / 'report.html'}\n"
         f"before     {out / 'starving.py'}\n"
-        f"after      {out / 'pack.py'}, {out / 'fed.py'}\n",
+        f"after      {out / 'pack.py'}, {out / 'fed.py'}\n"
+        f"try        python {out / 'fed.py'} {out / 'recordings.stoker'}\n"
+        "then       stoker doctor YOUR_SCRIPT.py\n",
         highlight=False,
     )
 

@@ -56,6 +56,7 @@ class LoaderSettings(Settings):
     preload: bool | Count = False
     drop_last: bool = False
     ragged: Literal["pad", "pack", "list"] = "pad"
+    pad_values: dict[str, float] | None = None
     on_bad_sample: Literal["raise", "skip"] = "raise"
 
     @model_validator(mode="after")

@@ -4,6 +4,7 @@ import gc
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 
 from stoker.doctor._record import Event, Place, Record
@@ -54,7 +55,8 @@ def examine(
     """
     if steps < 1 or warmup < 0:
         raise UsageError(f"steps must be at least 1 and warmup at least 0, got {steps} and {warmup}")
-    record = Record(command=[*(["-m"] if module else []), *target], machine=machine("cpu"))
+    command = [*(["-m"] if module else []), *target]
+    record = Record(command=command, machine=machine("cpu"), started_in=str(Path.cwd()))
     session = Session(
         steps=None if full else steps,
         warmup=warmup,

@@ -16,6 +16,7 @@ Times are seconds since the record began (`begin_s`, `end_s`) or durations (`_s`
 machine share the clock (`time.perf_counter_ns`). What was not observed is absent or None, never 0.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -97,6 +98,12 @@ class Batch:
     taken_s: float | None = None  # next() gave it
     was_ready: bool | None = None  # it lay there when it was asked for
     was_blocked: bool | None = None  # later ones lay there, but not this one
+    queued_s: float | None = None  # of its making, ready to run with no core free; None: not told
+
+
+def tell_queues(batches: Sequence[Batch]) -> bool:
+    """Whether it is known of all of them how long they waited for a core."""
+    return bool(batches) and all(batch.queued_s is not None for batch in batches)
 
 
 @dataclass(frozen=True)
@@ -218,6 +225,7 @@ class Record:
     error: str | None = None  # the traceback of a crash
     seconds: float = 0.0
     user_root: str = ""  # folder whose source lines count as the user's own
+    started_in: str = ""  # the working directory when the script began
 
     def in_phase(self, *phases: Phase) -> list[Step]:
         """The steps of these phases, in order."""

@@ -41,7 +41,7 @@ def watch(
         raise UsageError(f"steps must be at least 1, got {steps}: leave it out to measure all of them")
     frame = user_frame(sys._getframe(2), user_root="")  # noqa: SLF001 - past contextlib
     root = str(project_of(Path(frame.f_code.co_filename).resolve().parent)) if frame else ""
-    record = Record(command=list(sys.argv), machine=machine("cpu"))
+    record = Record(command=list(sys.argv), machine=machine("cpu"), started_in=str(Path.cwd()))
     session = Session(
         steps=steps, warmup=warmup, is_passive=True, settings=Overrides(), user_root=root, clock=clock
     )

@@ -1,6 +1,7 @@
 """Samples of unequal size as one batch."""
 
-from typing import Any, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -10,27 +11,46 @@ from stoker.store._samples import Array
 Ragged: TypeAlias = Literal["pad", "pack", "list"]
 
 
-def collate_rest(columns: dict[str, list[Any]], ragged: Ragged) -> dict[str, Any]:
-    """Tensors (or lists of them) of ragged fields; text stays a list of strings."""
-    batch: dict[str, Any] = {}
-    for name, values in columns.items():
-        if values and isinstance(values[0], str):
-            batch[name] = values
-        elif ragged == "pad":
-            batch |= _padded(name, values)
-        elif ragged == "pack":
-            batch |= _packed(name, values)
-        elif ragged == "list":
-            batch[name] = [_tensor(value) for value in values]
-        else:
+class Collation:
+    """How samples of unequal size become a batch.
+
+    Args:
+        ragged: as a Loader takes it.
+        pad_values: what stands behind the shorter values of a field; 0 for those that are not named.
+    """
+
+    def __init__(self, ragged: Ragged, pad_values: Mapping[str, float] | None) -> None:
+        if ragged not in get_args(Ragged):
             raise UsageError(f"ragged must be 'pad', 'pack' or 'list', got {ragged!r}")
-    return batch
+        if pad_values and ragged != "pad":
+            raise UsageError(f"pad_values is for ragged='pad', got it with ragged={ragged!r}")
+        self._ragged: Ragged = ragged
+        self._pad_values = dict(pad_values or {})
+
+    def __call__(self, columns: dict[str, list[Any]]) -> dict[str, Any]:
+        """Tensors (or lists of them) of ragged fields; text stays a list of strings."""
+        batch: dict[str, Any] = {}
+        for name, values in columns.items():
+            if values and isinstance(values[0], str):
+                batch[name] = values
+            elif self._ragged == "pad":
+                batch |= _padded(name, values, self._pad_values.get(name, 0))
+            elif self._ragged == "pack":
+                batch |= _packed(name, values)
+            else:
+                batch[name] = [_tensor(value) for value in values]
+        return batch
 
 
-def _padded(name: str, values: list[Array]) -> dict[str, Any]:
-    """[B, largest sizes…] with zeros behind each value; sizes [B, ndim], or [B] if one varies."""
+def _padded(name: str, values: list[Array], pad_value: float) -> dict[str, Any]:
+    """[B, largest sizes…] with padding behind each value; sizes [B, ndim], or [B] if one varies."""
     sizes = np.array([value.shape for value in values], np.int64).reshape(len(values), -1)
     padded = np.zeros((len(values), *sizes.max(axis=0, initial=0)), values[0].dtype)
+    if pad_value:
+        try:
+            padded[...] = pad_value
+        except OverflowError as error:
+            raise UsageError(f"pad_values of {name!r} must fit {padded.dtype}, got {pad_value}") from error
     for row, value in zip(padded, values, strict=True):
         row[tuple(map(slice, value.shape))] = value
     lengths = sizes[:, -1] if sizes.shape[1] <= 2 else sizes

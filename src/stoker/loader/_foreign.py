@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stoker.errors import BadSampleError, WorkerDiedError
-from stoker.loader._collate import Ragged, collate_rest
+from stoker.loader._collate import Collation
 from stoker.loader._course import INDEX, Course, Fetched
 from stoker.loader._permutation import derive
 from stoker.loader._seeding import seeded
@@ -45,7 +45,7 @@ class DatasetWorkers:
     """Batches of a dataset, read and collated in processes."""
 
     def __init__(
-        self, dataset: Any, *, seed: int, ragged: Ragged, num_workers: int, pin_memory: bool
+        self, dataset: Any, *, seed: int, collation: Collation, num_workers: int, pin_memory: bool
     ) -> None:
         import torch
         from torch.utils.data import DataLoader
@@ -54,7 +54,7 @@ class DatasetWorkers:
         self._loader: DataLoader[Any] = DataLoader(
             _Seeded(dataset, seed),  # type: ignore[arg-type]  # all that a map-style dataset needs
             batch_sampler=self._schedule,
-            collate_fn=_Collate(ragged),
+            collate_fn=_Collate(collation),
             num_workers=num_workers,
             persistent_workers=num_workers > 0,
             prefetch_factor=2 if num_workers > 0 else None,
@@ -165,8 +165,8 @@ class _Seeded:
 class _Collate:
     """Samples to a batch, in the worker."""
 
-    def __init__(self, ragged: Ragged) -> None:
-        self._ragged: Ragged = ragged
+    def __init__(self, collation: Collation) -> None:
+        self._collation = collation
 
     def __call__(self, samples: list[tuple[int, Sample] | BadSample]) -> _Collated:
         import torch
@@ -177,7 +177,7 @@ class _Collate:
         for name in good[0][1] if good else ():
             values: list[Any] = [sample[name] for _, sample in good]
             if isinstance(values[0], str) or len({value.shape for value in values}) > 1:
-                tensors |= collate_rest({name: values}, self._ragged)
+                tensors |= self._collation({name: values})
             else:
                 tensors[name] = _stack(values)
         return _Collated(tensors, bad)

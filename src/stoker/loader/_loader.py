@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from stoker.config import usable_cores
 from stoker.errors import BadSampleError, StoreWriteError, UsageError
 from stoker.loader._arrivals import warn_of_thrashing
-from stoker.loader._collate import Ragged
+from stoker.loader._collate import Collation, Ragged
 from stoker.loader._course import Course
 from stoker.loader._decoded import decoded
 from stoker.loader._device import Transfer
@@ -65,8 +65,10 @@ class Loader:
         pad: fill it with samples from the epoch's start instead, so that all steps are equal.
         weights: draw samples with replacement, by these weights.
         fields: only these.
-        ragged: how samples of unequal size become a batch: "pad" with zeros (and ``NAME_length``),
-            "pack" end to end (and ``NAME_offset``), or "list".
+        ragged: how samples of unequal size become a batch: "pad" (and ``NAME_length``), "pack" end to end
+            (and ``NAME_offset``), or "list".
+        pad_values: by field, what is padded with; zeros where it is not said. Give masks a class that the
+            loss ignores: ``{"mask": 255}``.
         num_workers: threads that read a store, processes that run a Dataset; by default one a usable core.
         memory_bytes: for batches read ahead; by default an eighth of what is available, at most 1 GiB.
         cache: a folder for an uncompressed copy of a compressed store, made once and shared by all
@@ -94,6 +96,7 @@ class Loader:
         weights: Sequence[float] | NDArray[Any] | None = None,
         fields: Sequence[str] | None = None,
         ragged: Ragged = "pad",
+        pad_values: Mapping[str, float] | None = None,
         num_workers: int | None = None,
         memory_bytes: int | None = None,
         cache: str | os.PathLike[str] | None = None,
@@ -116,13 +119,14 @@ class Loader:
         self._skip_bad = _is_skip(on_bad_sample)
         self._consumed = 0
         self._started = False  # whether the current epoch was iterated over
+        collation = Collation(ragged, pad_values)
         check_preload(preload, is_store=isinstance(self.data, StoreReader | ViewCache))
         self._feed: ThreadFeed | DatasetWorkers | ViewFeed
         if isinstance(self.data, DatasetReader):
             self._feed = DatasetWorkers(
                 self.data.dataset,
                 seed=seed,
-                ragged=ragged,
+                collation=collation,
                 num_workers=usable_cores() if num_workers is None else num_workers,
                 pin_memory=self._transfer.pinned,
             )
@@ -131,7 +135,7 @@ class Loader:
             ThreadFeed,
             transfer=self._transfer,
             batch_size=batch_size,
-            ragged=ragged,
+            collation=collation,
             num_threads=num_workers or usable_cores(),
             memory_bytes=memory_bytes,
         )

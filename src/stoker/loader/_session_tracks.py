@@ -24,6 +24,7 @@ from stoker.store._codec import decode_chunk
 from stoker.store._layout import ChunkedColumn
 from stoker.store._samples import Array
 from stoker.store.sources._hdf5_handle import Hdf5Handle
+from stoker.store.sources._here import FileHere
 
 _MAX_HANDLES = 64  # of the 1,024 files that a process may usually have open
 
@@ -176,7 +177,7 @@ class Handles(ForkSafe):
     def read(self, path: str, name: str, column: Sequence[str], steps: tuple[slice, ...]) -> Array:
         """Part of a dataset, or of one column of it; one at a time, as h5py would have it anyway."""
         with self.lock:
-            handle = self._handles.setdefault(path, Hdf5Handle(path, "/"))
+            handle = self._handles.setdefault(path, Hdf5Handle(FileHere(path), "/"))
             self._handles.move_to_end(path)
             while len(self._handles) > _MAX_HANDLES:
                 self._handles.popitem(last=False)[1].close()

@@ -11,7 +11,7 @@ import numpy as np
 
 from stoker.config import available_memory_bytes
 from stoker.loader._blocks import BlockReader
-from stoker.loader._collate import Ragged, collate_rest
+from stoker.loader._collate import Collation
 from stoker.loader._course import INDEX, Course, Fetched
 from stoker.loader._device import Transfer
 from stoker.loader._readers import Ahead, Reader
@@ -31,12 +31,12 @@ class ThreadFeed:
         transfer: Transfer,
         *,
         batch_size: int,
-        ragged: Ragged,
+        collation: Collation,
         num_threads: int,
         memory_bytes: int | None,
     ) -> None:
         self._reader = reader
-        self._ragged: Ragged = ragged
+        self._collation = collation
         # at memory speed the consumer reads as well, whenever it would have to wait
         self.consumer_reads = reader.at_memory_speed
         self._num_threads = max(1, num_threads - 1) if self.consumer_reads else num_threads
@@ -89,7 +89,7 @@ class ThreadFeed:
                 # a tensor of a slice is made in a third of the time of a slice of a tensor
                 tensors = {name: from_numpy(array[start:stop]) for name, array in block.slot.items()}
                 if block.rest:
-                    tensors |= collate_rest(block.rest[place], self._ragged)
+                    tensors |= self._collation(block.rest[place])
                 bad = () if place else block.bad
                 fetched = Fetched(block.steps[place], stop - start, tensors, tensors[INDEX], bad)
                 del tensors

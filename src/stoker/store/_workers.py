@@ -147,8 +147,13 @@ class Worker:
             samples = np.array(self._samples, np.int64)
             done.shards.append(NewShard(entry, samples, builder.fingerprints))
         finally:  # what could not be written is not tried again
-            builder.empty()
-            self._samples = []
+            self.forget()
+
+    def forget(self) -> None:
+        """Drop what was collected; its room stays for what comes."""
+        if self._builder is not None:
+            self._builder.empty()
+        self._samples = []
 
     def _pack_one(self, i: int, known: bytes | None, done: Done) -> None:
         key = self._job.feed.key(i)

@@ -152,6 +152,7 @@ def _loader(
         weights=part.weights,
         fields=settings.data.fields if whole else None,
         ragged=options.ragged,
+        pad_values=options.pad_values,
         num_workers=options.num_workers,
         memory_bytes=options.memory_bytes,
         cache=options.cache if whole else None,

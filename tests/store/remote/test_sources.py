@@ -1,12 +1,17 @@
 """Raw files at a URL are packed as those of a folder are."""
 
+import gc
 import json
+import os
+import pickle
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import fsspec
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given
@@ -141,11 +146,52 @@ def test_a_missing_object_is_a_bad_sample_and_an_unreachable_one_ends_the_run(
         stoker.pack(source, tmp_path / "b.stoker", on_error="skip", workers=0, progress=False)
 
 
+def test_an_hdf5_file_at_a_url_gives_the_samples_that_it_gives_here(
+    folder: Path, served: FaultProxy, tmp_path: Path
+) -> None:
+    with h5py.File(folder / "rows.h5", "w") as file:
+        file["x"] = np.arange(12.0).reshape(6, 2)
+    here, there = open_source(folder / "rows.h5"), open_source(f"{served.url}/rows.h5")
+    store = stoker.pack(there, tmp_path / "there.stoker", workers=2, progress=False)
+    for i in range(6):
+        assert_same(store[i], here[i])
+    here.close()
+    copied = pickle.loads(pickle.dumps(there))  # a spawned worker fetches its own
+    assert_same(copied[5], store[5])
+    before = there.fingerprints()
+    assert np.array_equal(open_source(f"{served.url}/rows.h5").fingerprints(), before)
+    with h5py.File(folder / "rows.h5", "w") as file:
+        file["x"] = np.arange(14.0).reshape(7, 2)
+    assert not np.array_equal(open_source(f"{served.url}/rows.h5").fingerprints()[:6], before)
+
+
+def test_a_fetched_hdf5_file_is_removed_with_its_source(
+    folder: Path, served: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with h5py.File(folder / "rows.h5", "w") as file:
+        file["x"] = np.arange(12.0).reshape(6, 2)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "fetched"))
+    (tmp_path / "fetched").mkdir()
+    source = open_source(f"{served.url}/rows.h5")
+    child = os.fork()
+    if child == 0:
+        del source
+        gc.collect()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert source[0]["x"].tolist() == [0.0, 1.0]  # a child that ends takes nothing away
+    source.close()
+    del source
+    gc.collect()
+    assert not list((tmp_path / "fetched").iterdir())
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [
+        ("memory://raw/absent.h5", "there is no object memory://raw/absent.h5"),
         ("memory://nowhere", "nothing below 'memory://nowhere'"),
-        ("memory://raw/images/cat/0.png", "one sample or many in one file"),
+        ("memory://raw/images/cat/0.png", "a source has many samples"),
         ("memory://raw/table.csv", "path_column must name"),
         ("https://user:secret@host/data", "must not carry credentials"),
     ],

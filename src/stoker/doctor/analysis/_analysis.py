@@ -125,6 +125,8 @@ def _nothing(record: Record) -> Diagnosis:
     parts = []
     if record.error:
         parts.append(f"the run crashed ({error_line(record.error)})")
+    elif record.exit_code:
+        parts.append(f"the script ended itself with exit code {record.exit_code}")
     num_warmup = len(record.in_phase("warmup"))
     if record.steps:
         parts.append(

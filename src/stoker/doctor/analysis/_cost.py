@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stoker.doctor._record import Loader, Record, Trial
-from stoker.doctor.analysis._fit import normal_batches
+from stoker.doctor.analysis._fit import normal_batches, stored_s
 from stoker.doctor.analysis._lines import Hot, making_lines
 from stoker.doctor.analysis._model import Model
 
@@ -58,6 +58,9 @@ def cost_of(record: Record, loader: Loader, trial: Trial | None, model: Model | 
     storage = 0.0
     if model is not None:
         storage = min(fetch, float(np.mean([wait for wait, _ in model.jobs])) * model.job_scale)
+    told = stored_s(batches)
+    if told is not None:
+        storage = min(fetch, told)
     return Cost(
         num_samples=num,
         sample_s=sample,

@@ -32,6 +32,11 @@ def _on_steps(record: Record, timing: Timing, shares: Shares) -> list[str]:
     workers = timing.loader.num_workers if timing.loader else 0
     if timing.num_steps < 20:
         notes.append(f"Only {timing.num_steps} steps after the warm-up: the figures are rough.")
+    if timing.is_ceiling_limited:
+        notes.append(
+            "While batches were given again, the loop's own work was faster than before, as if others had "
+            "left the machine: the ceiling is put at what the waiting allows."
+        )
     if timing.host_s is None:
         notes.append("No replay: how fast the loop would be with data at hand was not measured.")
     elif waiting - shares.waiting > 0.05:

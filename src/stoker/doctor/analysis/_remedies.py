@@ -84,7 +84,7 @@ def _packing(
     found = [
         Advice(
             key="pack",
-            action=f"Pack {loader.dataset} once (`stoker pack`) and read it with stoker.Loader.",
+            action=f"Pack {loader.dataset} once (stoker pack) and read it with stoker.Loader.",
             reason=f"{percent(1 - random_share)} of a sample's {duration(trial.seconds_per_sample)} is the "
             "same each time: a store holds it ready.",
             speedup=_best_of(predicted, packed),

@@ -54,7 +54,8 @@ def _is_sound_batch(batch: Batch) -> bool:
 
 def _with_sound_parts(batch: Batch) -> Batch:
     waited = batch.taken_s - batch.asked_s if batch.taken_s is not None and batch.asked_s is not None else 0.0
-    batch = replace(batch, transforms=_durations(batch.transforms))
+    queued = batch.queued_s if batch.queued_s is not None and _is_duration(batch.queued_s) else None
+    batch = replace(batch, transforms=_durations(batch.transforms), queued_s=queued)
     return batch if _is_duration(waited) else replace(batch, asked_s=None, taken_s=None)
 
 

@@ -18,6 +18,8 @@ from stoker.doctor.analysis._noise import (
     typical,
 )
 
+_REPLAYED = 0.8  # of the loop's own work is left when its batches lie ready: caches are warmer, no more
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -30,6 +32,7 @@ class Timing:
     host_s: Interval | None  # a step with batches that lie in memory
     device_s: Interval | None  # a step with batches that lie on the device
     ceiling: Interval | None
+    is_ceiling_limited: bool  # the replay was faster than the same work can be: the machine had changed
     device_ceiling: Interval | None
     loader: Loader | None  # which feeds the steps
     trial: Trial | None
@@ -61,7 +64,12 @@ def time_steps(record: Record) -> Timing | None:
     waits = np.array([_stage(step, "wait") for step in steps])
     busy = np.maximum(np.array([step.seconds for step in steps]) - waits, 0.0)
     value, draws = _step_time(busy, waits, block=block_length(len(steps), period=period))
-    host, device = (_replayed(record, phase) for phase in ("host", "device"))
+    copies = np.array([_stage(step, "copy") for step in steps])
+    crowding = _crowding(record, loader)
+    host, was_host = _replayed(record, "host", least_s=_REPLAYED * float(typical(busy)) / crowding)
+    device, was_device = _replayed(
+        record, "device", least_s=_REPLAYED * float(typical(np.maximum(busy - copies, 0.0))) / crowding
+    )
     steps_per_epoch = _steps_per_epoch(loader, steps)
     pause = _pause(record, loader, steps_per_epoch, num_steps=len(steps))
     whole = (value + pause, draws + pause)
@@ -74,6 +82,7 @@ def time_steps(record: Record) -> Timing | None:
         host_s=interval(*host) if host else None,
         device_s=interval(*device) if device else None,
         ceiling=ratio_interval(whole, host) if host else None,
+        is_ceiling_limited=was_host or was_device,
         device_ceiling=ratio_interval(whole, device) if device else None,
         loader=loader,
         trial=trial_of(record, loader),
@@ -138,13 +147,23 @@ def _step_time(busy: Floats, waits: Floats, *, block: int) -> tuple[float, Float
     )
 
 
-def _replayed(record: Record, phase: Phase) -> tuple[float, Floats] | None:
+def _replayed(record: Record, phase: Phase, *, least_s: float) -> tuple[tuple[float, Floats] | None, bool]:
+    """A step's time with batches that are given again, and whether it was raised to `least_s`."""
     steps = _usable(record, phase)
     if len(steps) < 3:
-        return None
+        return None, False
     seconds = np.array([step.seconds for step in steps])
     indices = drawn_indices(len(seconds), block=block_length(len(seconds), period=1), seed=1)
-    return float(np.median(seconds)), np.asarray(np.median(seconds[indices], axis=-1))
+    value, draws = float(np.median(seconds)), np.asarray(np.median(seconds[indices], axis=-1))
+    return (max(value, least_s), np.maximum(draws, least_s)), value < least_s
+
+
+def _crowding(record: Record, loader: Loader | None) -> float:
+    """How much slower the loop's own work may be beside the workers than alone: as they share the cores."""
+    if loader is None or not loader.num_workers:
+        return 1.0
+    wanted = max(1, record.machine.num_torch_threads) + loader.num_workers
+    return max(1.0, wanted / max(1, record.machine.num_cores))
 
 
 def _stages(steps: list[Step], *, busy_s: float, wait_s: float) -> dict[str, float]:

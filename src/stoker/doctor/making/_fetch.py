@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
+from stoker.doctor.making._core_queue import UNTOLD, core_queue
 from stoker.doctor.making._transforms import Chain, find_transforms
 
 UNKNOWN = -1  # in a fetch's figures
@@ -25,7 +26,7 @@ class Keep(Protocol):
     """Puts down what a fetch has shown. It is called for every batch, hence the plain tuple."""
 
     def __call__(self, number: int, figures: tuple[int, ...], transforms: list[int], /) -> None:
-        """`number` in the iterator; begin, end, fetch, its CPU, collate, its CPU, samples, bytes; ns."""
+        """`figures`: begin, end, fetch, its CPU, collate, its CPU, queued for a core (ns), samples, bytes."""
 
 
 class Probe:
@@ -79,13 +80,14 @@ class Probe:
         if not self._keep_in:
             self._chain.take_out()
 
-    def record(self, *, begin: int, end: int, cpu: int, index: Any, data: Any) -> None:
+    def record(self, *, begin: int, end: int, cpu: int, queued: int, index: Any, data: Any) -> None:
         num_samples = self._num_samples
         if num_samples == UNKNOWN and isinstance(index, list | tuple):
             num_samples = len(index)  # without automatic batching, a sampler may still give lists
         collate, collate_cpu = self._collate_ns, self._collate_cpu_ns
         fetch, fetch_cpu = end - begin - collate, cpu - collate_cpu
-        figures = (begin, end, fetch, fetch_cpu, collate, collate_cpu, num_samples, num_bytes_of(data))
+        num_bytes = num_bytes_of(data)
+        figures = (begin, end, fetch, fetch_cpu, collate, collate_cpu, queued, num_samples, num_bytes)
         if self.keep is not None:
             self.keep(self._number, figures, self._transforms)
         self._number += 1
@@ -162,6 +164,7 @@ def _watched_fetch(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
         if probe is None or probe.is_fetching:
             return original(self, possibly_batched_index)
         probe.begin()
+        waited = core_queue.waited_ns()
         begin, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
         try:
             data = original(self, possibly_batched_index)
@@ -171,7 +174,12 @@ def _watched_fetch(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
             probe.end()
         with suppress(Exception):  # a batch that can't be put down is still the user's batch
             probe.record(
-                begin=begin, end=end, cpu=end_cpu - begin_cpu, index=possibly_batched_index, data=data
+                begin=begin,
+                end=end,
+                cpu=end_cpu - begin_cpu,
+                queued=UNKNOWN if waited == UNTOLD else core_queue.waited_ns() - waited,
+                index=possibly_batched_index,
+                data=data,
             )
         return data
 

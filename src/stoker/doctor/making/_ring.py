@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-NUM_FIGURES = 12  # integers of every record
+NUM_FIGURES = 13  # integers of every record
 MAX_NAMES = 32  # trailing figures of a record; what finds no room is added to the last
 NUM_RECORDS = 2048
 

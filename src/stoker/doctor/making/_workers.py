@@ -42,6 +42,7 @@ class MadeBatch:
     fetch_cpu_ns: int  # of the thread that makes them
     collate_ns: int
     collate_cpu_ns: int
+    queued_ns: int | None  # of both, ready to run with no core free; None where the system does not tell
     transforms: dict[str, float]  # seconds in the fetch, by name; each without the others inside it
     num_samples: int | None
     num_bytes: int | None
@@ -171,7 +172,8 @@ class Board:
 
 
 def _made_batch(figures: tuple[int, ...], named: dict[str, int]) -> MadeBatch:
-    loader, epoch, number, worker, begin, end, fetch, fetch_cpu, collate, collate_cpu, samples, size = figures
+    loader, epoch, number, worker, begin, end, *times, samples, size = figures
+    fetch, fetch_cpu, collate, collate_cpu, queued = times
     return MadeBatch(
         loader_number=loader,
         epoch=epoch,
@@ -183,6 +185,7 @@ def _made_batch(figures: tuple[int, ...], named: dict[str, int]) -> MadeBatch:
         fetch_cpu_ns=fetch_cpu,
         collate_ns=collate,
         collate_cpu_ns=collate_cpu,
+        queued_ns=None if queued == UNKNOWN else queued,
         transforms={name: spent / 1e9 for name, spent in named.items()},
         num_samples=None if samples == UNKNOWN else samples,
         num_bytes=size,

@@ -124,6 +124,7 @@ def _batch(made: MadeBatch, span: Span | None, name: str, phase: Phase, origin: 
         fetch_cpu_s=made.fetch_cpu_ns / 1e9,
         collate_s=made.collate_ns / 1e9,
         collate_cpu_s=made.collate_cpu_ns / 1e9,
+        queued_s=None if made.queued_ns is None else made.queued_ns / 1e9,
         transforms=made.transforms,
         num_samples=made.num_samples,
         num_bytes=made.num_bytes,

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from statistics import fmean
 
 from stoker.doctor._diagnosis import Diagnosis
-from stoker.doctor._record import Batch, Loader, Record
+from stoker.doctor._record import Batch, Loader, Record, tell_queues
 from stoker.doctor._words import count, duration, percent, size
 from stoker.doctor.report._charts import share_bar
 from stoker.doctor.report._markup import Child, Html, element, join, section, source_line, table
 from stoker.doctor.report._words import NOTHING, stage_name
 
 _MAX_ROWS = 25
+_PROCESSES = {"trial": "made once more"}  # of samplers; the others are called what they are
 
 
 def making_data(record: Record, diagnosis: Diagnosis) -> Html | None:
@@ -39,7 +40,10 @@ def hottest_lines(record: Record) -> Html | None:
     for line in lines:
         inside = [name for name in (line.module and f"{line.module}.forward", line.callee) if name]
         share = line.seconds / wholes[line.process]
-        where = [line.process, *([stage_name(line.stage)] if line.stage else [])]
+        where = [
+            _PROCESSES.get(line.process, line.process),
+            *([stage_name(line.stage)] if line.stage else []),
+        ]
         rows.append(
             [
                 source_line(line.place, record),
@@ -54,7 +58,8 @@ def hottest_lines(record: Record) -> Html | None:
         "lines",
         "Hottest lines",
         table(["Line", "Where", "Inside", "Time", "Share", ""], rows, caption="Hottest lines of your code"),
-        lead="Where Python stood when it was sampled; shares are of the samples of the same process.",
+        lead="Where Python stood when it was sampled. A share is of all looks at one place: the loop, the "
+        "workers, or samples that were made once more after it.",
     )
 
 
@@ -208,7 +213,8 @@ def _workers(record: Record) -> Html:
         begin, end = min(batch.begin_s for batch in batches), max(batch.end_s for batch in batches)
         busy = sum(batch.end_s - batch.begin_s for batch in batches)
         fetch = sum(batch.fetch_s for batch in batches)
-        off_core = max(0.0, fetch - sum(batch.fetch_cpu_s for batch in batches))
+        queued = sum(batch.queued_s or 0.0 for batch in batches)
+        off_core = max(0.0, fetch - sum(batch.fetch_cpu_s for batch in batches) - queued)
         rows.append(
             [
                 f"{loader} · {'in the loop' if worker < 0 else f'worker {worker}'}",
@@ -216,12 +222,16 @@ def _workers(record: Record) -> Html:
                 duration(fmean(batch.end_s - batch.begin_s for batch in batches)),
                 duration(fetch / len(batches)),
                 percent(off_core / fetch) if fetch else NOTHING,
+                percent(queued / busy) if busy and tell_queues(batches) else NOTHING,
                 duration(fmean(batch.collate_s for batch in batches)),
                 percent(min(1.0, busy / (end - begin))) if end > begin else NOTHING,
             ]
         )
-    headings: list[Child] = ["Worker", "Batches", "A batch", "Fetch", "Off the core", "Collate", "Busy"]
-    said = "Off the core: the share of fetching in which it waited for files, locks or a free core."
+    headings: list[Child] = ["Worker", "Batches", "A batch", "Fetch", "Waiting", "No core", "Collate", "Busy"]
+    said = (
+        "Waiting: the share of fetching in which it waited for files or locks. No core: the share of its "
+        "work in which it was ready to run, but others had the cores; if not known, it is in Waiting."
+    )
     return join(
         element("h3", "Workers"),
         table(headings, rows, caption="What each worker did"),

@@ -7,6 +7,7 @@ from stoker.doctor.report._charts import Part, level_bar, share_bar, stacked_bar
 from stoker.doctor.report._markup import Child, Html, element, join, section, source_line, table
 from stoker.doctor.report._words import (
     NOTHING,
+    OVERLAP,
     STAGE_NAMES,
     VERDICT_MEANINGS,
     in_order,
@@ -197,9 +198,7 @@ def causes(record: Record, diagnosis: Diagnosis) -> Html | None:
         )
         for cause in sorted(diagnosis.causes, key=lambda cause: -cause.share)
     ]
-    return section(
-        "causes", "Causes", element("ol", *items, class_="causes"), lead="Shares are of a step's time."
-    )
+    return section("causes", "Causes", element("ol", *items, class_="causes"), lead=OVERLAP)
 
 
 def _culprit(record: Record, diagnosis: Diagnosis) -> Html | None:

@@ -12,6 +12,7 @@ from stoker.doctor._record import STAGES, Place, Record
 from stoker.doctor._words import count, duration, error_line, percent, size, times, times_range
 from stoker.doctor.report._words import (
     MINUS,
+    OVERLAP,
     VERDICT_MEANINGS,
     in_order,
     place_name,
@@ -218,7 +219,10 @@ def _causes(causes: tuple[Cause, ...], record: Record) -> RenderableType | None:
         if cause.place:
             said.append_text(Text.assemble("  ", _where(cause.place, record)))
         rows.append((percent(cause.share), said))
-    return Group(Text("Causes", style="bold"), _grid(rows, justify="right"))
+    parts: list[RenderableType] = [Text("Causes", style="bold"), _grid(rows, justify="right")]
+    if sum(cause.share for cause in causes) > 1:
+        parts.append(Text(f"  {OVERLAP}", style="dim"))
+    return Group(*parts)
 
 
 def _advice(diagnosis: Diagnosis, record: Record) -> RenderableType | None:

@@ -40,6 +40,12 @@ def stage_name(stage: str) -> str:
     return {str(key): name for key, name in STAGE_NAMES.items()}.get(stage, stage)
 
 
+OVERLAP = (
+    "Shares are of a step's time. Causes overlap: slow samples and too few workers are two sides of one "
+    "wait, and either would cure it. So they may add up to more than 100 %."
+)
+
+
 def in_order(stages: Iterable[str]) -> list[str]:
     """Stages as they follow one another in a step, those we have no words for last."""
     order = [str(stage) for stage in STAGES]
@@ -47,10 +53,12 @@ def in_order(stages: Iterable[str]) -> list[str]:
 
 
 def place_name(place: Place, record: Record) -> str:
-    """`train.py:41`, counted from the user's own folder where the file lies in it."""
+    """`train.py:41`, from the folder that the script was started in, or else from the user's own."""
     file = PurePath(place.file)
-    if record.user_root and file.is_relative_to(record.user_root):
-        file = file.relative_to(record.user_root)
+    for folder in (record.started_in, record.user_root):
+        if folder and file.is_relative_to(folder):
+            file = file.relative_to(folder)
+            break
     return f"{file}:{place.line}"
 
 

@@ -50,6 +50,8 @@ def _replace(path: Path, chunks: Iterable[str]) -> None:
             os.umask(mask)
             temporary.chmod(0o666 & ~mask)
             temporary.replace(path)
-        except BaseException:
+        except BaseException as error:
             temporary.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = str(path)  # a full disk does not say whose write it was
             raise

@@ -2,7 +2,8 @@
 
 Samples are cut into *cells*, each as many as fill a shard: the shards that packing in one process gives. A
 cell that takes long is packed in pieces, so that all workers have work until the end and a worker that dies
-costs little; its pieces are then joined into the cell's shard.
+costs little; its pieces are then joined into the cell's shard. Joining reads and writes a shard once more,
+which takes some tenths of a second: cells that are packed in a few seconds stay whole.
 """
 
 import math
@@ -10,8 +11,8 @@ from collections import deque
 from dataclasses import dataclass
 
 _LONGEST_S = 10.0  # a worker that dies loses at most about this much work for each of its threads
-_SHORTEST_S = 2.0  # below, the cost of joining shows: a shard is read and written once more
-_SHORTEST_AT_END_S = 0.5  # where there are fewer cells left than threads
+_WHOLE_AT_END_S = 2.0  # where there are fewer cells left than threads, shorter ones stay whole
+_SHORTEST_S = 0.5
 _MAX_CELL = 1 << 18  # samples: what a task is told and tells stays below some megabytes
 _PIECES_LEFT = 4  # for each thread towards the end: all finish together
 
@@ -78,6 +79,7 @@ class Ranges:
             return cell_size
         left_s = (self._num_samples - self._next) * self._seconds_per_sample
         at_end = self._num_samples - self._next < cell_size * num_threads
-        shortest_s = _SHORTEST_AT_END_S if at_end else _SHORTEST_S
-        fitting_s = min(_LONGEST_S, max(shortest_s, left_s / (_PIECES_LEFT * num_threads)))
+        if cell_size * self._seconds_per_sample < (_WHOLE_AT_END_S if at_end else _LONGEST_S):
+            return cell_size
+        fitting_s = min(_LONGEST_S, max(_SHORTEST_S, left_s / (_PIECES_LEFT * num_threads)))
         return max(1, min(cell_size, int(fitting_s / self._seconds_per_sample)))

@@ -37,7 +37,7 @@ from stoker.store.dask._job import unseal
 _LOOK_EVERY_S = 1.0  # for the end of the run, while a task is busy
 _PROBED = 3  # samples that are enough to tell size and cost
 
-_jobs: dict[int, tuple["Lease", Job]] = {}  # by thread: a source need not bear two of them
+_benches: dict[int, "_Bench"] = {}  # by thread: a source need not bear two of them
 
 Types = Mapping[str, FieldType] | None
 
@@ -82,32 +82,32 @@ class Result:
 
 def probe(lease: Lease, work: Work, types: Types) -> Result:
     """Read some samples and publish nothing: the first tells all tasks which fields to expect."""
-    return _told(lease, lambda job: _probe(job, work, types))
+    return _told(lease, lambda bench: _probe(bench.job, work, types))
 
 
 def pack_range(lease: Lease, work: Work, types: Types) -> Result:
     """Pack the samples and publish them; of a range with a bad sample, what comes before it."""
-    return _told(lease, lambda job: _pack_range(lease, job, work, types))
+    return _told(lease, lambda bench: _pack_range(bench.worker, work, types))
 
 
 def join(lease: Lease, pieces: list[NewShard]) -> Result:
     """Publish the samples of some shards as one, or as few as their size allows."""
-    return _told(lease, lambda job: _join(lease, job, pieces))
+    return _told(lease, lambda bench: _join(lease, bench.job, pieces))
 
 
 def forget(lease: Lease) -> None:
     """Let go of the job: a worker may live on for long."""
-    for thread, (opened, _) in list(_jobs.items()):
-        if opened == lease:
-            del _jobs[thread]
+    for thread, bench in list(_benches.items()):
+        if bench.lease == lease:
+            del _benches[thread]
 
 
-def _told(lease: Lease, task: Callable[[Job], Done]) -> Result:
+def _told(lease: Lease, task: Callable[["_Bench"], Done]) -> Result:
     """What the task brings and how long it takes, or its error."""
     try:
-        job = _job(lease)
+        bench = _bench(lease)
         started = time.monotonic()
-        done = task(job)
+        done = task(bench)
     except Exception as error:  # noqa: BLE001 - the client raises it
         trace = "".join(traceback.format_exception(error))
         known = error if isinstance(error, StokerError) else WorkerDiedError(f"a worker failed: {error!r}")
@@ -129,8 +129,8 @@ def _probe(job: Job, work: Work, types: Types) -> Done:
     return total
 
 
-def _pack_range(lease: Lease, job: Job, work: Work, types: Types) -> Done:
-    worker = _LeasedWorker(lease, job, types)
+def _pack_range(worker: "_LeasedWorker", work: Work, types: Types) -> Done:
+    worker.begin(types)
     try:
         done = worker.pack(work, worker.look)
     except BadSampleError:
@@ -167,10 +167,19 @@ def _join(lease: Lease, job: Job, pieces: list[NewShard]) -> Done:
     return done
 
 
-def _job(lease: Lease) -> Job:
-    """The job of this run, read once a thread."""
+@dataclass(frozen=True)
+class _Bench:
+    """What a thread keeps from task to task of a run: the job, and a packer with room for a shard."""
+
+    lease: Lease
+    job: Job
+    worker: "_LeasedWorker"
+
+
+def _bench(lease: Lease) -> _Bench:
+    """This thread's; the job is read once."""
     thread = threading.get_ident()
-    if thread not in _jobs or _jobs[thread][0] != lease:
+    if thread not in _benches or _benches[thread].lease != lease:
         try:
             sealed = lease.path.read_bytes()
         except OSError as error:
@@ -181,17 +190,23 @@ def _job(lease: Lease) -> Job:
             ) from error
         if hashlib.sha256(sealed).hexdigest() != lease.digest:
             raise DamagedStoreError(f"{lease.path} does not hold the job that was written there")
-        _jobs[thread] = lease, unseal(sealed)
-    return _jobs[thread][1]
+        job = unseal(sealed)
+        _benches[thread] = _Bench(lease, job, _LeasedWorker(lease, job))
+    return _benches[thread]
 
 
 class _LeasedWorker(Worker):
     """Stops when the run has ended, and publishes nothing after that."""
 
-    def __init__(self, lease: Lease, job: Job, types: Types) -> None:
-        super().__init__(job, types)
+    def __init__(self, lease: Lease, job: Job) -> None:
+        super().__init__(job, None)
         self._lease = lease
         self._looked = time.monotonic()
+
+    def begin(self, types: Types) -> None:
+        """A new task: nothing of the last one, should it have failed, is in its shards."""
+        self.types = types
+        self.forget()
 
     def look(self) -> bool:
         """Raise if the run has ended; asked before each sample, looks from time to time."""

@@ -8,6 +8,7 @@ _source.py          what all of them are: numbered, named, fingerprinted
 _file_source.py     what those with a file per sample share
 _listing.py         the files that a pattern means
 _columns.py         labels and CSV columns, typed
+_files.py           where files are: in a folder or at a URL (_here.py: one of them, for long)
 _fingerprints.py    128 bits that change when a sample would
 _formats.py         suffix -> reader
 _reader.py          what a reader is, and how its failures are told

@@ -3,6 +3,8 @@
 import os
 from typing import Any
 
+from stoker.store.sources._here import FileHere
+
 
 class Hdf5Handle:
     """Opens the file on first use, and again in a forked or unpickled copy.
@@ -12,8 +14,8 @@ class Hdf5Handle:
     move.
     """
 
-    def __init__(self, path: str, group: str) -> None:
-        self._path = path
+    def __init__(self, file: FileHere, group: str) -> None:
+        self._at = file
         self._group = group
         self._file: Any = None
         self._opened_by = 0
@@ -26,7 +28,7 @@ class Hdf5Handle:
         if self._file is None:
             import h5py
 
-            self._file = h5py.File(self._path, "r")
+            self._file = h5py.File(self._at.path, "r")
             self._opened_by = os.getpid()
         return self._file[self._group]
 
@@ -43,8 +45,8 @@ class Hdf5Handle:
             self._file.close()
             self._file = None
 
-    def __getstate__(self) -> tuple[str, str]:
-        return self._path, self._group
+    def __getstate__(self) -> tuple[FileHere, str]:
+        return self._at, self._group
 
-    def __setstate__(self, state: tuple[str, str]) -> None:
+    def __setstate__(self, state: tuple[FileHere, str]) -> None:
         self.__init__(*state)  # type: ignore[misc]  # a copy starts closed, like a new one

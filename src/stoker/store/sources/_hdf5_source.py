@@ -8,11 +8,13 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stoker.errors import SourceError, UsageError
+from stoker.errors import BadSampleError, SourceError, UsageError
 from stoker.store._strings import Strings
-from stoker.store.sources._fingerprints import mix, stat_pair
+from stoker.store._url import is_url
+from stoker.store.sources._fingerprints import mix
 from stoker.store.sources._hdf5_handle import Hdf5Handle
 from stoker.store.sources._hdf5_layouts import GroupsLayout, Layout, RowsLayout
+from stoker.store.sources._here import FileHere
 from stoker.store.sources._nearest import did_you_mean, listed, nearest_sibling
 from stoker.store.sources._reader import Sample, checked_names, reading
 from stoker.store.sources._source import Source
@@ -28,7 +30,7 @@ class Hdf5Source(Source):
     workers. Any change to the file changes every fingerprint.
 
     Args:
-        path: The file.
+        path: The file, or its URL: then it is fetched whole, into a temporary folder.
         layout: "rows": every dataset below ``group`` is a field (every column, of a compound table)
             and row i of each is sample i; the key is the row's number. "groups": every group in
             ``group`` is a sample and the datasets in it are its fields, or every dataset in
@@ -54,9 +56,9 @@ class Hdf5Source(Source):
         wanted = checked_names("fields", fields)
         super().__init__(f"{VERSION} {layout} {group} {wanted}")
         self._title = os.fspath(path)
-        self._path = str(Path(path).absolute())
-        self._handle = Hdf5Handle(self._path, group)
-        self._layout = _look(self._path, RowsLayout if layout == "rows" else GroupsLayout, group, wanted)
+        self._file = FileHere(self._title if is_url(self._title) else str(Path(path).absolute()))
+        self._handle = Hdf5Handle(self._file, group)
+        self._layout = _look(self._file, RowsLayout if layout == "rows" else GroupsLayout, group, wanted)
         self.channel_axis = {}
         self.classes = {}
 
@@ -76,7 +78,7 @@ class Hdf5Source(Source):
 
     def fingerprints(self) -> NDArray[np.uint64]:
         """Every sample's fingerprint, uint64 [N, 2]; zeros where the file is not there."""
-        pair = stat_pair(self._path)
+        pair = self._file.pair()
         if pair is None:
             return np.zeros((len(self), 2), np.uint64)
         size, time = (np.array([word], np.uint64) for word in pair)
@@ -93,26 +95,28 @@ class Hdf5Source(Source):
         self.close()
 
     def _read(self, i: int) -> Sample:
-        with reading(self._layout.key(i), self._path):
+        with reading(self._layout.key(i), self._file.name):
             return self._layout.read(self._handle, i)
 
     def _words(self, i: int) -> list[int] | None:
-        pair = stat_pair(self._path)
+        pair = self._file.pair()
         return None if pair is None else [*pair, self._layout.word(i)]
 
 
 def _look(
-    path: str, kind: type[RowsLayout | GroupsLayout], group: str, fields: Sequence[str] | None
+    file: FileHere, kind: type[RowsLayout | GroupsLayout], group: str, fields: Sequence[str] | None
 ) -> Layout:
     import h5py
 
     try:
-        with h5py.File(path, "r") as file:
-            return kind(_find_group(file, group), fields)
+        with h5py.File(file.path, "r") as opened:
+            return kind(_find_group(opened, group), fields)
+    except BadSampleError as error:
+        raise SourceError(error.why) from error
     except FileNotFoundError:
-        raise SourceError(f"there is no file {path!r}{nearest_sibling(Path(path))}") from None
+        raise SourceError(f"there is no file {file.name!r}{nearest_sibling(Path(file.name))}") from None
     except (OSError, KeyError, RuntimeError) as error:
-        raise SourceError(f"{path!r} is not a readable HDF5 file: {error}") from error
+        raise SourceError(f"{file.name!r} is not a readable HDF5 file: {error}") from error
 
 
 def _find_group(file: Any, name: str) -> Any:

@@ -22,8 +22,8 @@ from stoker.store.sources._source import Samples
 def open_source(spec: object, **options: Any) -> Samples:
     """The source that ``spec`` means.
 
-    A folder is a FolderSource, a string with wildcards a GlobSource, a ``.csv`` file a CsvSource (all
-    three may be URLs), an HDF5 file an Hdf5Source, each with the options of that class. An object with
+    A folder is a FolderSource, a string with wildcards a GlobSource, a ``.csv`` file a CsvSource, an
+    HDF5 file an Hdf5Source, each with the options of that class; all may be URLs. An object with
     ``__len__`` and ``__getitem__`` is a source already and is returned as it is.
 
     Raises:
@@ -52,8 +52,7 @@ def open_source(spec: object, **options: Any) -> Samples:
     if suffix == ".csv":
         return _csv(text, options)
     if suffix in Hdf5Reader.suffixes:
-        _check_options(options, inspect.signature(Hdf5Source).parameters)
-        return Hdf5Source(text, **options)
+        return _hdf5(text, options)
     if suffix in READER_OF:
         raise SourceError(
             f"a source has many samples, {text!r} is one; give its folder, or a pattern such as "
@@ -69,12 +68,16 @@ def _at_url(url: str, options: dict[str, Any]) -> Samples:
     suffix = suffix_of(url)
     if suffix == ".csv":
         return _csv(url, options)
+    if suffix in Hdf5Reader.suffixes:
+        return _hdf5(url, options)
     if suffix in READER_OF:
-        raise SourceError(
-            f"at a URL a source is a folder, a pattern or a .csv file, {url!r} is one sample or many in one "
-            "file; copy it here first"
-        )
+        raise SourceError(f"a source has many samples, {url!r} is one; give the folder that it is in")
     return FolderSource(url, **options)
+
+
+def _hdf5(path: str, options: dict[str, Any]) -> Samples:
+    _check_options(options, inspect.signature(Hdf5Source).parameters)
+    return Hdf5Source(path, **options)
 
 
 def _csv(path: str, options: dict[str, Any]) -> Samples:

@@ -1,0 +1,58 @@
+"""Waiting for a core, as the scheduler counts it."""
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from stoker.doctor.making._core_queue import UNTOLD, CoreQueue
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel keeps no count")
+
+
+def burn(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def test_two_that_compute_on_one_core_wait_for_each_other() -> None:
+    before_cores, queue = os.sched_getaffinity(0), CoreQueue()
+    os.sched_setaffinity(0, {min(before_cores)})
+    try:
+        child = os.fork()
+        if child == 0:
+            burn(0.5)
+            os._exit(0)
+        before = queue.waited_ns()
+        burn(0.3)
+        waited_s = (queue.waited_ns() - before) / 1e9
+        os.waitpid(child, 0)
+    finally:
+        os.sched_setaffinity(0, before_cores)
+    assert waited_s > 0.1
+
+
+def test_waiting_for_something_else_is_not_counted() -> None:
+    queue, event = CoreQueue(), threading.Event()
+    timer = threading.Timer(0.2, event.set)
+    before = queue.waited_ns()
+    timer.start()
+    event.wait()
+    assert (queue.waited_ns() - before) / 1e9 < 0.15
+
+
+def test_each_thread_and_process_is_asked_for_itself() -> None:
+    queue = CoreQueue()
+    found = [queue.waited_ns()]
+    thread = threading.Thread(target=lambda: found.append(queue.waited_ns()))
+    thread.start()
+    thread.join()
+    assert UNTOLD not in found
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if 0 <= queue.waited_ns() < 10**9 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert queue.waited_ns() >= found[0]
