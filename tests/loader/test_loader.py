@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import stoker
 from stoker.errors import BadSampleError, DamagedStoreError, UsageError
+from stoker.loader._slots import Buffers
 from stoker.loader._threads import ThreadFeed
 from support.datasets import Signals, keys
 
@@ -183,6 +184,40 @@ def test_ragged_fields_are_packed_or_listed_on_request(plain: stoker.Store) -> N
         batch = next(iter(loader))
         for row in range(10):
             assert torch.equal(batch["tail"][row], torch.from_numpy(plain[row]["tail"]))
+
+
+def test_padded_batches_that_are_kept_never_change(plain: stoker.Store) -> None:
+    with stoker.Loader(plain, 7, fields=["tail"]) as loader:
+        kept = [batch for _ in range(3) for batch in loader]
+        parts = [batch["tail"][:2, :1] for batch in loader]  # a view keeps all of its batch
+        expected = [part.clone() for part in parts]
+        del loader
+    for batch in kept:
+        for row, number in enumerate(batch["index"].tolist()):
+            length = int(batch["tail_length"][row])
+            assert torch.equal(batch["tail"][row, :length], torch.from_numpy(plain[number]["tail"]))
+            assert not batch["tail"][row, length:].any()
+    assert all(torch.equal(part, before) for part, before in zip(parts, expected, strict=True))
+
+
+def test_buffers_are_used_again_when_nobody_sees_them() -> None:
+    buffers = Buffers()
+    first = buffers.array((3, 5), np.dtype(np.float32))
+    address = first.ctypes.data
+    tensor = torch.from_numpy(first)[1:]
+    del first
+    second = buffers.array((2, 2), np.dtype(np.int16))
+    assert second.ctypes.data != address
+    del tensor
+    assert buffers.array((15,), np.dtype(np.float32)).ctypes.data == address
+    assert buffers.array((0, 4), np.dtype(np.float64)).shape == (0, 4)
+    held = [buffers.array((100,), np.dtype(np.uint8)) for _ in range(50)]
+    addresses = {array.ctypes.data for array in held}
+    assert len(addresses) == 50
+    held.clear()
+    for size in range(1000, 3000, 10):  # ever larger ones do not pile up
+        buffers.array((size,), np.dtype(np.uint8))
+    assert sum(flat.nbytes for flat in buffers._all) < 30_000
 
 
 def test_padding_is_what_the_caller_says(plain: stoker.Store) -> None:

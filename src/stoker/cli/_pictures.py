@@ -50,7 +50,7 @@ def gather(
     Raises:
         UsageError: they lack a field that has a role.
     """
-    from stoker.loader._collate import Collation
+    from stoker.loader._collate import Collation, tensors_of
     from stoker.store._samples import canonical, check_types, field_types
 
     keys = [str(samples.key(i)) if hasattr(samples, "key") else str(i) for i in numbers]
@@ -65,7 +65,7 @@ def gather(
         )
     columns = {name: [sample[name] for sample in read] for name in read[0]}
     ragged = {name: values for name, values in columns.items() if len(set(map(np.shape, values))) > 1}
-    batch = Collation("pad", None)({name: columns[name] for name in columns if name in ragged})
+    batch = tensors_of(Collation("pad", None)({name: columns[name] for name in columns if name in ragged}))
     batch |= _stacked({name: columns[name] for name in columns if name not in ragged})
     return batch, [f"{number}: {key}" for number, key in zip(numbers, keys, strict=True)]
 

@@ -7,7 +7,7 @@ block unfinished does not go to sleep: it reads a later one itself, as long as o
 
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +30,7 @@ class Block:
     slot: Slot
     cuts: list[int]
     steps: range  # the step that each batch is
-    rest: list[dict[str, Any]]  # each batch's ragged fields and text, if there are any
+    rest: list[dict[str, Any]]  # each batch's ragged fields and text, collated, if there are any
     bad: list[BadSampleError] = field(default_factory=list)
 
 
@@ -73,6 +73,7 @@ class BlockReader:
         slots: Slots,
         pool: ThreadPoolExecutor,
         *,
+        collate: Callable[[dict[str, Any]], dict[str, Any]],
         steps_per_block: int,
         num_ahead: int,
         skip_bad: bool,
@@ -81,6 +82,7 @@ class BlockReader:
         self._course = course
         self._slots = slots
         self._pool = pool
+        self._collate = collate
         self._num_ahead = num_ahead
         self._skip_bad = skip_bad
         self._pending: deque[_Pending] = deque()
@@ -149,7 +151,8 @@ class BlockReader:
         block.slot[INDEX][: len(numbers)] = numbers
         if self._reader.has_rest:
             cuts = itertools.pairwise(block.cuts)
-            block.rest = [self._reader.read_rest(places[start:stop]) for start, stop in cuts]
+            read_rest, collate = self._reader.read_rest, self._collate
+            block.rest = [collate(read_rest(places[start:stop])) for start, stop in cuts]
 
     def _gather_singly(self, block: Block, numbers: NDArray[np.int64], cause: Exception) -> None:
         """Find the samples that cannot be read; raise for the first, or leave them all out."""

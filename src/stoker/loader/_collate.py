@@ -1,6 +1,6 @@
 """Samples of unequal size as one batch."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -9,6 +9,7 @@ from stoker.errors import UsageError
 from stoker.store._samples import Array
 
 Ragged: TypeAlias = Literal["pad", "pack", "list"]
+Room: TypeAlias = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 
 
 class Collation:
@@ -27,44 +28,57 @@ class Collation:
         self._ragged: Ragged = ragged
         self._pad_values = dict(pad_values or {})
 
-    def __call__(self, columns: dict[str, list[Any]]) -> dict[str, Any]:
-        """Tensors (or lists of them) of ragged fields; text stays a list of strings."""
+    def __call__(self, columns: dict[str, list[Any]], room: Room = np.empty) -> dict[str, Any]:
+        """Arrays of their own (or lists of them) of ragged fields; text stays a list of strings.
+
+        Args:
+            columns: by field, the batch's values: strings, or arrays, which may be read-only.
+            room: gives the memory of what is padded.
+        """
         batch: dict[str, Any] = {}
         for name, values in columns.items():
             if values and isinstance(values[0], str):
                 batch[name] = values
             elif self._ragged == "pad":
-                batch |= _padded(name, values, self._pad_values.get(name, 0))
+                batch |= _padded(name, values, self._pad_values.get(name, 0), room)
             elif self._ragged == "pack":
                 batch |= _packed(name, values)
             else:
-                batch[name] = [_tensor(value) for value in values]
+                batch[name] = [np.array(value) for value in values]
         return batch
 
 
-def _padded(name: str, values: list[Array], pad_value: float) -> dict[str, Any]:
+def tensors_of(arrays: dict[str, Any]) -> dict[str, Any]:
+    """What a Collation gives, as tensors over the same memory."""
+    from torch import from_numpy
+
+    return {
+        name: from_numpy(value)
+        if isinstance(value, np.ndarray)
+        else [each if isinstance(each, str) else from_numpy(each) for each in value]
+        for name, value in arrays.items()
+    }
+
+
+def _padded(name: str, values: list[Array], pad_value: float, room: Room) -> dict[str, Array]:
     """[B, largest sizes…] with padding behind each value; sizes [B, ndim], or [B] if one varies."""
     sizes = np.array([value.shape for value in values], np.int64).reshape(len(values), -1)
-    padded = np.zeros((len(values), *sizes.max(axis=0, initial=0)), values[0].dtype)
-    if pad_value:
-        try:
-            padded[...] = pad_value
-        except OverflowError as error:
-            raise UsageError(f"pad_values of {name!r} must fit {padded.dtype}, got {pad_value}") from error
+    padded = room((len(values), *sizes.max(axis=0, initial=0).tolist()), values[0].dtype)
+    try:
+        pad = padded.dtype.type(pad_value)
+    except OverflowError as error:
+        raise UsageError(f"pad_values of {name!r} must fit {padded.dtype}, got {pad_value}") from error
     for row, value in zip(padded, values, strict=True):
-        row[tuple(map(slice, value.shape))] = value
+        inside = tuple(map(slice, value.shape))
+        row[inside] = value
+        for axis, size in enumerate(value.shape):
+            if size < row.shape[axis]:
+                row[(*inside[:axis], slice(size, None))] = pad
     lengths = sizes[:, -1] if sizes.shape[1] <= 2 else sizes
-    return {name: _tensor(padded), f"{name}_length": _tensor(lengths)}
+    return {name: padded, f"{name}_length": np.ascontiguousarray(lengths)}
 
 
-def _packed(name: str, values: list[Array]) -> dict[str, Any]:
+def _packed(name: str, values: list[Array]) -> dict[str, Array]:
     """All values joined along their last axis, and where each begins and ends [B + 1]."""
     offsets = np.concatenate([[0], np.cumsum([value.shape[-1] for value in values])])
-    joined = np.concatenate(values, axis=-1)
-    return {name: _tensor(joined), f"{name}_offset": _tensor(offsets)}
-
-
-def _tensor(array: Array) -> Any:
-    import torch
-
-    return torch.from_numpy(np.ascontiguousarray(array))
+    return {name: np.concatenate(values, axis=-1), f"{name}_offset": offsets}

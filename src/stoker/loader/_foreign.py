@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stoker.errors import BadSampleError, WorkerDiedError
-from stoker.loader._collate import Collation
+from stoker.loader._collate import Collation, tensors_of
 from stoker.loader._course import INDEX, Course, Fetched
 from stoker.loader._permutation import derive
 from stoker.loader._seeding import seeded
@@ -177,7 +177,7 @@ class _Collate:
         for name in good[0][1] if good else ():
             values: list[Any] = [sample[name] for _, sample in good]
             if isinstance(values[0], str) or len({value.shape for value in values}) > 1:
-                tensors |= self._collation({name: values})
+                tensors |= tensors_of(self._collation({name: values}))
             else:
                 tensors[name] = _stack(values)
         return _Collated(tensors, bad)

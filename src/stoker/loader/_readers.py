@@ -49,7 +49,7 @@ class Reader(Data, Protocol):
         """Fill the first ``len(places)`` rows of every buffer in ``out``; thread-safe."""
 
     def read_rest(self, places: Any) -> dict[str, Any]:
-        """The other fields of one batch: lists of arrays or strings."""
+        """The other fields of one batch: lists of strings, or of arrays that may be read-only views."""
 
     def ahead(self, course: Course) -> "Ahead | None":
         """Begin to fetch what the course needs, where it is far away; ended by ``close``."""
@@ -150,7 +150,7 @@ class StoreReader:
 
     def read_rest(self, places: "_Places") -> dict[str, Any]:
         """Ragged fields and text."""
-        return {name: list(self.store.shards.column(places.shard, places.row, name)) for name in self._rest}
+        return {name: self.store.shards.views(places.shard, places.row, name) for name in self._rest}
 
     def populate(self, part: int) -> None:
         """Read a shard's mapped fields in one go and map their pages."""

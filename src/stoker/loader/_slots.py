@@ -5,13 +5,19 @@ which holds one reference to the array: its reference count tells whether any pa
 still in use. A kept batch therefore never changes, and a plain loop never allocates.
 """
 
+import math
 import sys
 import threading
 from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 
 from stoker.store._samples import Array
 
 Slot = dict[str, Array]
+
+_MAX_FREE = 8  # buffers of changing size that are kept for use again, when another is needed
 
 
 class Slots:
@@ -42,6 +48,32 @@ class Slots:
         """We are done with the slot; it is free as soon as the user is."""
         with self._lock:
             self._free.append(slot)
+
+
+class Buffers:
+    """Memory for arrays of changing sizes, by the same rule."""
+
+    def __init__(self) -> None:
+        self._all: list[Array] = []  # flat, also those in use
+        self._lock = threading.Lock()
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """An array over memory that nobody sees, with whatever it held before; from any thread."""
+        num_bytes = math.prod(shape) * dtype.itemsize
+        with self._lock:
+            free = [flat for flat in self._all if sys.getrefcount(flat) <= 3]
+            fitting = [flat for flat in free if len(flat) >= num_bytes]
+            if fitting:
+                found = min(fitting, key=len)
+            else:
+                found = np.empty(num_bytes + num_bytes // 4, np.uint8)
+                self._drop(free[_MAX_FREE:] if len(free) > _MAX_FREE else free[:1])
+                self._all.append(found)
+            return found[:num_bytes].view(dtype).reshape(shape)
+
+    def _drop(self, flats: list[Array]) -> None:
+        dropped = {id(flat) for flat in flats}
+        self._all = [flat for flat in self._all if id(flat) not in dropped]
 
 
 def _in_use(slot: Slot) -> bool:

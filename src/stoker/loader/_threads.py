@@ -11,11 +11,11 @@ import numpy as np
 
 from stoker.config import available_memory_bytes
 from stoker.loader._blocks import BlockReader
-from stoker.loader._collate import Collation
+from stoker.loader._collate import Collation, tensors_of
 from stoker.loader._course import INDEX, Course, Fetched
 from stoker.loader._device import Transfer
 from stoker.loader._readers import Ahead, Reader
-from stoker.loader._slots import Slot, Slots
+from stoker.loader._slots import Buffers, Slot, Slots
 
 _BLOCK_BYTES = 4 << 20  # of 2, 4 and 8 MiB none was clearly faster for samples of 16 kB
 _MAX_STEPS_PER_BLOCK = 64
@@ -48,6 +48,7 @@ class ThreadFeed:
         # not a method of ours: a cycle would keep a forgotten loader's threads until a collection
         self._allocate = functools.partial(_allocate, transfer, reader.fixed, rows)
         self._slots = Slots(self._allocate)
+        self._buffers = Buffers()
         self._pool: ThreadPoolExecutor | None = None
         self._pid = os.getpid()
         self._blocks: BlockReader | None = None
@@ -79,6 +80,7 @@ class ThreadFeed:
             course,
             self._slots,
             pool,
+            collate=functools.partial(self._collation, room=self._buffers.array),
             steps_per_block=self.steps_per_block,
             num_ahead=self._num_ahead,
             skip_bad=skip_bad,
@@ -89,7 +91,8 @@ class ThreadFeed:
                 # a tensor of a slice is made in a third of the time of a slice of a tensor
                 tensors = {name: from_numpy(array[start:stop]) for name, array in block.slot.items()}
                 if block.rest:
-                    tensors |= self._collation(block.rest[place])
+                    tensors |= tensors_of(block.rest[place])
+                    block.rest[place] = {}  # ours to give away: its memory is free when the user is done
                 bad = () if place else block.bad
                 fetched = Fetched(block.steps[place], stop - start, tensors, tensors[INDEX], bad)
                 del tensors
@@ -131,7 +134,7 @@ class ThreadFeed:
     def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None or self._pid != os.getpid():
             if self._pid != os.getpid():  # a lock of the parent's may have been held during the fork
-                self._pid, self._slots = os.getpid(), Slots(self._allocate)
+                self._pid, self._slots, self._buffers = os.getpid(), Slots(self._allocate), Buffers()
             self._pool = ThreadPoolExecutor(self._num_threads, thread_name_prefix="stoker-reader")
         return self._pool
 

@@ -200,6 +200,17 @@ class Shards(Sequence[Shard]):
                 values[place] = value
         return values
 
+    def views(self, shard: NDArray[Any], row: NDArray[Any], name: str) -> list[Any]:
+        """As ``column``, but a list in any case, of arrays that may be read-only views of a mapping."""
+        values: list[Any] = [None] * len(shard)
+        order = np.argsort(
+            shard, kind="stable"
+        )  # all of one shard before the next: it may have to be fetched
+        numbers, rows = shard[order].tolist(), row[order].tolist()
+        for place, number, inside in zip(order.tolist(), numbers, rows, strict=True):
+            values[place] = self[number].fields[name].view(inside)
+        return values
+
 
 class ShardField:
     """One field of a shard, by row."""
@@ -208,6 +219,10 @@ class ShardField:
 
     def value(self, row: int) -> Array | str:
         """The value, as a new object."""
+        raise NotImplementedError
+
+    def view(self, row: int) -> Array | str:
+        """The value; an array may be a read-only view of the mapping."""
         raise NotImplementedError
 
     def values(self, rows: NDArray[np.int64]) -> Array | list[Array] | list[str]:
@@ -246,7 +261,12 @@ class FixedField(ShardField):
 
     def value(self, row: int) -> Array:
         """The row, copied."""
-        return np.array(self.column.read(row, row + 1)[0])
+        return np.array(self.view(row))
+
+    def view(self, row: int) -> Array:
+        """The row."""
+        row_of_one: Array = self.column.read(row, row + 1)[0]
+        return row_of_one
 
     def values(self, rows: NDArray[np.int64]) -> Array:
         """The rows, stacked."""
@@ -279,11 +299,15 @@ class RaggedField(ShardField):
 
     def value(self, row: int) -> Array:
         """The row, copied and in its own shape."""
-        shape = tuple(int(size) for size in self.shapes[row])
+        return np.array(self.view(row))
+
+    def view(self, row: int) -> Array:
+        """The row in its own shape."""
+        shape = tuple(self.shapes[row].tolist())
         start, stop = int(self.offsets[row]), int(self.offsets[row + 1])
-        if min(shape) < 0 or np.prod(shape, dtype=object) != stop - start:
+        if min(shape) < 0 or math.prod(shape) != stop - start:
             raise DamagedStoreError(f"its shape {shape} does not fit its {stop - start} values")
-        return np.array(self.column.read(start, stop)).reshape(shape)
+        return self.column.read(start, stop).reshape(shape)
 
     def shapes_of(self, rows: NDArray[np.int64]) -> list[tuple[int, ...]]:
         """As kept beside the values."""
@@ -312,6 +336,8 @@ class TextField(ShardField):
         """The string."""
         data = self.column.read(int(self.offsets[row]), int(self.offsets[row + 1]))
         return data.tobytes().decode()
+
+    view = value
 
     def values(self, rows: NDArray[np.int64]) -> list[str]:
         """The strings."""
