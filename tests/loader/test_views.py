@@ -397,6 +397,22 @@ class Opaque:
         return batch
 
 
+def test_a_function_that_uses_a_pipeline_is_compared_by_the_pipelines_settings(
+    store: stoker.Store, tmp_path: Path
+) -> None:
+    def identity(low: float) -> str:
+        scale = stoker.augment.signal.AmplitudeScale(stoker.augment.Uniform(low, 1.2))
+        pipeline = stoker.augment.Pipeline(scale, roles={"x": "signal"})
+
+        def augment(batch: Batch, *, index: torch.Tensor, epoch: int) -> Batch:
+            found: Batch = pipeline(batch, index=index, epoch=epoch)
+            return found
+
+        return stoker.ViewCache(store, augment, tmp_path).identity
+
+    assert identity(0.8) == identity(0.8) != identity(0.9)
+
+
 def test_augmentation_that_cannot_be_compared_needs_a_version(store: stoker.Store, tmp_path: Path) -> None:
     with pytest.raises(TransformIdentityError, match="pass version='1'"):
         stoker.ViewCache(store, Opaque(), tmp_path)

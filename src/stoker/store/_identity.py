@@ -126,6 +126,9 @@ def _own_globals(function: types.FunctionType, code: types.CodeType) -> dict[str
 
 
 def _describe_object(value: Any, inner: Callable[..., str], path: str) -> str:
+    if hasattr(value, "to_config"):  # a pipeline of ours: the rest of it is memory that is used again
+        config = inner(value.to_config(), path=f"{path}.to_config()")
+        return f"object:{_name(type(value))}:{config}:{getattr(value, 'training', True)}"
     if dataclasses.is_dataclass(value):
         parameters = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     elif hasattr(value, "__dict__"):

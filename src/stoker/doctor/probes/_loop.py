@@ -232,13 +232,14 @@ class LoopProbe:
             grad, seen = torch.is_grad_enabled(), epoch.seen
             tape.stage = "wait" if seen.trains else None
             asked = clock()
+            arrival = None
             try:
                 if director.is_replaying and seen.trains:
                     self._held.setdefault(seen.number, iterator)
-                    arrival = _Arrival(iterator, None, epoch.num_given)
                     batch = self._replay(epoch)
                 else:
-                    arrival = _Arrival(iterator, iterator.__dict__.get("_task_info"), epoch.num_given)
+                    tasks = iterator.__dict__.get("_task_info")
+                    arrival = None if tasks is None else _Arrival(iterator, tasks)
                     own = clock() - asked
                     batch = original(iterator)
                     asked += own
@@ -250,7 +251,7 @@ class LoopProbe:
                 self.fresh.clear()
                 raise
             end = tape.now()
-            number, ready, blocked = arrival.told()
+            number, ready, blocked = (epoch.num_given, False, False) if arrival is None else arrival.told()
             pointers, samples = look_at(batch)
             tape.spans.append(
                 ("next", begin, end, seen.number, epoch.number, number, ready, blocked, grad, samples, cpu)
@@ -299,14 +300,12 @@ class LoopProbe:
 
 
 class _Arrival:
-    """Whether a batch lay ready when it was asked for: made before, told after."""
+    """Whether a batch of the workers' lay ready when it was asked for: made before, told after."""
 
-    __slots__ = ("_iterator", "_keys", "_number", "_stored", "_tasks", "_was_due_there", "_was_waiting")
+    __slots__ = ("_iterator", "_keys", "_stored", "_tasks", "_was_due_there", "_was_waiting")
 
-    def __init__(self, iterator: Any, tasks: dict[int, Any] | None, number: int) -> None:
-        self._iterator, self._tasks, self._number = iterator, tasks, number
-        if tasks is None:
-            return
+    def __init__(self, iterator: Any, tasks: dict[int, Any]) -> None:
+        self._iterator, self._tasks = iterator, tasks
         due = tasks.get(iterator._rcvd_idx)  # noqa: SLF001
         self._stored = len(tasks) - iterator._tasks_outstanding  # noqa: SLF001
         self._was_due_there = due is not None and len(due) == 2
@@ -317,8 +316,6 @@ class _Arrival:
     def told(self) -> tuple[int, bool, bool]:
         """Number of the batch, whether it was ready, and whether others were that come later."""
         tasks, iterator = self._tasks, self._iterator
-        if tasks is None:
-            return self._number, False, False
         if self._keys is None:
             number = iterator._rcvd_idx - 1  # noqa: SLF001
         else:
