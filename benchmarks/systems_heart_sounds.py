@@ -47,7 +47,7 @@ Floats = NDArray[np.float32]
 
 def measure(report: Report, *, quick: bool) -> None:
     """Add the rows of this section."""
-    num_cycles, repetitions = (256, 2) if quick else (4096, 5)
+    num_cycles, repetitions = (256, 2) if quick else (16_384, 5)
     workload = f"{num_cycles} heart cycles of [1, {LENGTH}], two views each"
     workers = min(4, usable_cores())
     with tempfile.TemporaryDirectory() as folder:

@@ -30,6 +30,8 @@ from stoker.store import Store, pack
 from stoker.store._samples import canonical
 
 _CHOICE = 4  # the purpose of a key, beside those of an order
+_SHARD_BYTES = 16 << 20  # small ones: makers live for one generation, and their memory is fresh each time
+_MOST_SHARDS = 4096
 
 
 class ViewCache:
@@ -253,7 +255,14 @@ class ViewCache:
             key=maker.key,
             identity=f"{self.identity} {generation}",
         )
-        pack(source, target, workers=self._workers, batch_size=block_size, progress=progress)
+        pack(
+            source,
+            target,
+            workers=self._workers,
+            batch_size=block_size,
+            shard_bytes=max(_SHARD_BYTES, num_bytes // _MOST_SHARDS),
+            progress=progress,
+        )
 
 
 def _estimated_bytes(maker: ViewMaker, copies: int, num_samples: int, num_total: int) -> int:

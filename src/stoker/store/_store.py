@@ -46,7 +46,7 @@ class Store:
     def __getitem__(self, item: slice | Sequence[int] | NDArray[Any]) -> _Batch: ...
     def __getitem__(self, item: Any) -> Sample | _Batch:
         if isinstance(item, int | np.integer):
-            number = int(self._resolve(np.array([item]))[0])
+            number = self._number(int(item))
             shard = self.shards[self._shard_number(number)]
             return shard.sample(self._row(number, len(shard)))
         return self._batch(self._positions(item))
@@ -110,11 +110,11 @@ class Store:
 
     def key(self, i: int) -> str:
         """The key of sample ``i``: its name in the source."""
-        return self.index.keys[int(self._resolve(np.array([i]))[0])]
+        return self.index.keys[self._number(i)]
 
     def fingerprint(self, i: int) -> bytes:
         """The fingerprint of sample ``i``, so that a store can be packed again as a source."""
-        fingerprint: bytes = self.index.fingerprints[int(self._resolve(np.array([i]))[0])].tobytes()
+        fingerprint: bytes = self.index.fingerprints[self._number(i)].tobytes()
         return fingerprint
 
     def column(self, name: str) -> Any:
@@ -160,6 +160,14 @@ class Store:
         if positions.ndim != 1 or (positions.dtype.kind not in "iu" and len(positions)):
             raise UsageError(f"samples are chosen by a number, a slice or a list of numbers, got {item!r}")
         return positions.astype(np.int64)
+
+    def _number(self, position: int) -> int:
+        """As ``_resolve``, of one."""
+        count = len(self)
+        if not -count <= position < count:
+            raise IndexError(f"sample {position} of {count}")
+        position = position + count if position < 0 else position
+        return position if self._numbers is None else int(self._numbers[position])
 
     def _resolve(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Sample numbers in the whole store; negative positions count from the end."""
