@@ -54,7 +54,7 @@ class Supply:
     sample_bytes: float
     num_shards: int
     num_cores: int  # that may gather
-    gathered_per_s: float  # samples, by one core
+    gathered_per_s: float  # samples, by one core while the others do the same
     cache_bytes: float
     storage_bytes_per_s: float
     is_shared: bool  # storage: one for all nodes
