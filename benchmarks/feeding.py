@@ -6,6 +6,8 @@ its second step on; how long the first batch takes is another question.
 
 import contextlib
 import functools
+import itertools
+import multiprocessing as mp
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from measuring import Report, interleave
+import torch
+
+from measuring import Report, interleave, peak_memory
 from peers.serving import starved_share
 
 Epoch = Callable[[], Iterable[Any]]
@@ -45,6 +49,29 @@ def add_fed(
     for name in pipelines:
         report.add(workload, f"{name}: share of time that {title} waits", waited[name], "share")
         report.add(workload, f"{name}: cores busy meanwhile", cores[name], "cores")
+        grown = [_memory_of(pipelines[name], accelerator.num_steps) / 1e6 for _ in range(min(3, repetitions))]
+        report.add(workload, f"{name}: peak memory, with its workers, beyond the process before", grown, "MB")
+
+
+def _memory_of(pipeline: Epoch, num_steps: int) -> int:
+    """By how many bytes of anonymous memory a process grows that takes so many batches of a new epoch.
+
+    It is a forked one, so that no pipeline leaves something to the next.
+    """
+    answer, asked = mp.Pipe(duplex=False)
+
+    def take() -> None:
+        torch.set_num_threads(1)  # those of the parent do not live here
+        with peak_memory() as peak:
+            for _ in itertools.islice(pipeline(), num_steps):
+                pass
+        asked.send(peak["num_bytes"] - peak["start_bytes"])
+
+    process = mp.get_context("fork").Process(target=take)
+    process.start()
+    grown: int = answer.recv()
+    process.join()
+    return grown
 
 
 def _processor_s() -> float:
