@@ -232,11 +232,12 @@ def test_padding_is_what_the_caller_says(plain: stoker.Store) -> None:
         batch = next(iter(loader))
     assert batch["mask"][0, 0].tolist() == [1, 1, 1, 1, 255, 255]
     assert batch["mask_length"].tolist() == [4, 6]
-    with (
-        stoker.Loader(masks, 2, pad_values={"mask": 256}, num_workers=0) as loader,
-        pytest.raises(UsageError, match="pad_values of 'mask' must fit uint8, got 256"),
-    ):
-        next(iter(loader))
+    for value in (256, 256.0, -1, 0.5):  # a settings file gives floats
+        with (
+            stoker.Loader(masks, 2, pad_values={"mask": value}, num_workers=0) as loader,
+            pytest.raises(UsageError, match=f"pad_values of 'mask' must fit uint8, got {value}"),
+        ):
+            next(iter(loader))
     with pytest.raises(UsageError, match="pad_values is for ragged='pad'"):
         stoker.Loader(masks, 2, ragged="list", pad_values={"mask": 255})
     with pytest.raises(UsageError, match="ragged must be 'pad', 'pack' or 'list', got 'fill'"):

@@ -64,10 +64,9 @@ def _padded(name: str, values: list[Array], pad_value: float, room: Room) -> dic
     """[B, largest sizes…] with padding behind each value; sizes [B, ndim], or [B] if one varies."""
     sizes = np.array([value.shape for value in values], np.int64).reshape(len(values), -1)
     padded = room((len(values), *sizes.max(axis=0, initial=0).tolist()), values[0].dtype)
-    try:
-        pad = padded.dtype.type(pad_value)
-    except OverflowError as error:
-        raise UsageError(f"pad_values of {name!r} must fit {padded.dtype}, got {pad_value}") from error
+    pad = np.asarray(pad_value).astype(padded.dtype)
+    if pad != pad_value and pad_value == pad_value:  # noqa: PLR0124 - NaN is like nothing, and may be wanted
+        raise UsageError(f"pad_values of {name!r} must fit {padded.dtype}, got {pad_value}")
     for row, value in zip(padded, values, strict=True):
         inside = tuple(map(slice, value.shape))
         row[inside] = value

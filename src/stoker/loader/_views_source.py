@@ -6,7 +6,6 @@ a generation that is made again, by other processes or after a kill, is the same
 """
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -100,16 +99,11 @@ class ViewMaker:
 def augment_identity(augment: Callable[..., Any], version: str | None) -> str:
     """A text that is the same wherever ``augment`` does the same: its name and what it is made of.
 
-    A pipeline tells by ``to_config()``; of anything else the code and parameters are compared, as
-    those of a packing transform are.
+    Compared as a packing transform is.
 
     Raises:
         TransformIdentityError: a parameter cannot be compared between runs; says which.
     """
-    if version is None and hasattr(augment, "to_config"):
-        # in evaluation it has the same settings and does nothing
-        told = {"config": augment.to_config(), "training": getattr(augment, "training", True)}
-        version = json.dumps(told, sort_keys=True, default=repr)
     try:
         entry = transform_entry(augment, version)
     except TransformIdentityError as error:

@@ -126,7 +126,8 @@ def _own_globals(function: types.FunctionType, code: types.CodeType) -> dict[str
 
 
 def _describe_object(value: Any, inner: Callable[..., str], path: str) -> str:
-    if hasattr(value, "to_config"):  # a pipeline of ours: the rest of it is memory that is used again
+    if hasattr(value, "to_config"):
+        # a pipeline of ours: the rest of it is memory that is used again. In evaluation it does nothing
         config = inner(value.to_config(), path=f"{path}.to_config()")
         return f"object:{_name(type(value))}:{config}:{getattr(value, 'training', True)}"
     if dataclasses.is_dataclass(value):

@@ -203,9 +203,8 @@ class Shards(Sequence[Shard]):
     def views(self, shard: NDArray[Any], row: NDArray[Any], name: str) -> list[Any]:
         """As ``column``, but a list in any case, of arrays that may be read-only views of a mapping."""
         values: list[Any] = [None] * len(shard)
-        order = np.argsort(
-            shard, kind="stable"
-        )  # all of one shard before the next: it may have to be fetched
+        # all of one shard before the next: it may have to be fetched
+        order = np.argsort(shard, kind="stable")
         numbers, rows = shard[order].tolist(), row[order].tolist()
         for place, number, inside in zip(order.tolist(), numbers, rows, strict=True):
             values[place] = self[number].fields[name].view(inside)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stoker.doctor._record import Loader, Record, Trial
-from stoker.doctor.analysis._fit import normal_batches, stored_s
+from stoker.doctor._record import Batch, Loader, Record, Trial, tell_queues
+from stoker.doctor.analysis._fit import normal_batches
 from stoker.doctor.analysis._lines import Hot, making_lines
 from stoker.doctor.analysis._model import Model
 
@@ -58,7 +58,7 @@ def cost_of(record: Record, loader: Loader, trial: Trial | None, model: Model | 
     storage = 0.0
     if model is not None:
         storage = min(fetch, float(np.mean([wait for wait, _ in model.jobs])) * model.job_scale)
-    told = stored_s(batches)
+    told = _stored_s(batches)
     if told is not None:
         storage = min(fetch, told)
     return Cost(
@@ -71,6 +71,15 @@ def cost_of(record: Record, loader: Loader, trial: Trial | None, model: Model | 
         storage_s=storage,
         lines=making_lines(record),
     )
+
+
+def _stored_s(batches: list[Batch]) -> float | None:
+    """Mean seconds in which a batch waited for files or locks; None where it is not told from cores."""
+    if not tell_queues(batches):
+        return None
+    spent = [batch.fetch_cpu_s + batch.collate_cpu_s + (batch.queued_s or 0.0) for batch in batches]
+    each = zip(batches, spent, strict=True)
+    return float(np.mean([max(0.0, batch.fetch_s + batch.collate_s - busy) for batch, busy in each]))
 
 
 def _leaves(transforms: dict[str, float]) -> dict[str, float]:

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from stoker.doctor._record import Batch, Loader, Machine, Record, Trial, tell_queues
+from stoker.doctor._record import Batch, Loader, Machine, Record, Trial
 from stoker.doctor.analysis._model import Model, Setting
 from stoker.doctor.analysis._queue import Loop
 from stoker.doctor.analysis._stages import Timing
@@ -84,15 +84,6 @@ def normal_batches(record: Record, loader: Loader) -> list[Batch]:
     """This loader's batches of the normal phase; of the warm-up where there are no others."""
     mine = [batch for batch in record.batches if batch.loader == loader.name]
     return [batch for batch in mine if batch.phase == "normal"] or mine
-
-
-def stored_s(batches: list[Batch]) -> float | None:
-    """Mean seconds in which a batch waited for files or locks; None where it is not told from cores."""
-    if not tell_queues(batches):
-        return None
-    spent = [batch.fetch_cpu_s + batch.collate_cpu_s + (batch.queued_s or 0.0) for batch in batches]
-    each = zip(batches, spent, strict=True)
-    return float(np.mean([max(0.0, batch.fetch_s + batch.collate_s - busy) for batch, busy in each]))
 
 
 def _jobs(

@@ -1,6 +1,5 @@
 """The stages: pretrain, supervised, finetune, evaluate. Each ends with files in a folder of its own."""
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -74,7 +73,6 @@ def _pretrain(settings: HeartSoundSettings, device: torch.device, notes: Notes) 
                 copies=1,
                 refresh_epochs=settings.views.refresh_epochs,
                 seed=settings.seed,
-                version=json.dumps(views.pipeline.to_config()),
             )
             loader = _loader(stack.enter_context(cache), settings, **options)
         stack.enter_context(loader)
