@@ -56,3 +56,5 @@ def test_each_thread_and_process_is_asked_for_itself() -> None:
         os._exit(0 if 0 <= queue.waited_ns() < 10**9 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert queue.waited_ns() >= found[0]
+    assert queue.since(queue.waited_ns()) >= 0
+    assert queue.since(UNTOLD) == queue.since(1 << 62) == UNTOLD

@@ -67,7 +67,7 @@ class Buffers:
                 found = min(fitting, key=len)
             else:
                 found = np.empty(num_bytes + num_bytes // 4, np.uint8)
-                self._drop(free[_MAX_FREE:] if len(free) > _MAX_FREE else free[:1])
+                self._drop(free[:1] + free[_MAX_FREE:])  # too small, all of them
                 self._all.append(found)
             return found[:num_bytes].view(dtype).reshape(shape)
 

@@ -7,7 +7,10 @@ UNTOLD = -1
 
 
 class CoreQueue:
-    """Asks for the thread that calls. One a process: the open file is the thread's that asked last."""
+    """Asks for the thread that calls. One a process: the open file is the thread's that asked last.
+
+    No lock: a fork might inherit it held. Two threads that ask at once may get each other's figure, or none.
+    """
 
     def __init__(self) -> None:
         self._asker = (0, 0)
@@ -25,6 +28,11 @@ class CoreQueue:
             return int(os.pread(self._file, 64, 0).split()[1])
         except (OSError, IndexError, ValueError):
             return UNTOLD
+
+    def since(self, waited_ns: int) -> int:
+        """What has come to `waited_ns`, told before; or UNTOLD, where one of the two was not this thread's."""
+        now = self.waited_ns()
+        return now - waited_ns if 0 <= waited_ns <= now else UNTOLD
 
     def _open(self) -> None:
         if self._file >= 0:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
-from stoker.doctor.making._core_queue import UNTOLD, core_queue
+from stoker.doctor.making._core_queue import core_queue
 from stoker.doctor.making._transforms import Chain, find_transforms
 
 UNKNOWN = -1  # in a fetch's figures
@@ -177,7 +177,7 @@ def _watched_fetch(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
                 begin=begin,
                 end=end,
                 cpu=end_cpu - begin_cpu,
-                queued=UNKNOWN if waited == UNTOLD else core_queue.waited_ns() - waited,
+                queued=core_queue.since(waited),
                 index=possibly_batched_index,
                 data=data,
             )

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from stoker.doctor._record import Line, Place
+from stoker.doctor.making._core_queue import UNTOLD
 from stoker.doctor.making._fetch import UNKNOWN, Probe, observing, patched_fetchers
 from stoker.doctor.making._ring import Reader, Row
 from stoker.doctor.making._worker_loop import SAMPLE_EVERY_S, WatchedLoop, from_text
@@ -185,7 +186,7 @@ def _made_batch(figures: tuple[int, ...], named: dict[str, int]) -> MadeBatch:
         fetch_cpu_ns=fetch_cpu,
         collate_ns=collate,
         collate_cpu_ns=collate_cpu,
-        queued_ns=None if queued == UNKNOWN else queued,
+        queued_ns=None if queued == UNTOLD else queued,
         transforms={name: spent / 1e9 for name, spent in named.items()},
         num_samples=None if samples == UNKNOWN else samples,
         num_bytes=size,

@@ -134,7 +134,7 @@ class ComputeProbe:
                 result = original(*args, **kwargs)
             finally:
                 end = tape.now()
-                cpu = 0 if tape.has_optimized else time.process_time_ns()  # else optimizers mark steps
+                cpu = 0 if tape.has_optimized else time.process_time_ns()  # where none has, passes mark steps
                 tape.spans.append(("backward", begin, end, -1, -1, -1, False, False, True, None, cpu))
                 tape.stage = before
                 tape.backward_depth = 0
