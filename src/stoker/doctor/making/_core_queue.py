@@ -30,7 +30,7 @@ class CoreQueue:
             return UNTOLD
 
     def since(self, waited_ns: int) -> int:
-        """What has come to `waited_ns`, told before; or UNTOLD, where one of the two was not this thread's."""
+        """What has come to `waited_ns`, told before; UNTOLD where one of the two was not this thread's."""
         now = self.waited_ns()
         return now - waited_ns if 0 <= waited_ns <= now else UNTOLD
 
