@@ -1,11 +1,13 @@
 """Getting batches onto the device: not at all on the CPU, on a stream of its own with CUDA."""
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stoker.loader._course import Fetched
+from stoker.store._memory import empty, owner
 from stoker.store._samples import Array
 
 if TYPE_CHECKING:
@@ -34,12 +36,12 @@ class Transfer:
     def buffer(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Memory for batches: pinned if they are copied to a GPU."""
         if self._stream is None:
-            return np.empty(shape, dtype)
+            return empty(shape, dtype)
         import torch
 
-        num_bytes = int(np.prod(shape)) * dtype.itemsize
+        num_bytes = math.prod(shape) * dtype.itemsize
         pinned = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
-        return pinned.numpy().view(dtype).reshape(shape)
+        return owner(pinned.numpy().data, shape, dtype)
 
     @property
     def pinned(self) -> bool:

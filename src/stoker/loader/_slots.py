@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from stoker.store._memory import empty
 from stoker.store._samples import Array
 
 Slot = dict[str, Array]
@@ -66,7 +67,7 @@ class Buffers:
             if fitting:
                 found = min(fitting, key=len)
             else:
-                found = np.empty(num_bytes + num_bytes // 4, np.uint8)
+                found = empty((num_bytes + num_bytes // 4,), np.dtype(np.uint8))
                 self._drop(free[:1] + free[_MAX_FREE:])  # too small, all of them
                 self._all.append(found)
             return found[:num_bytes].view(dtype).reshape(shape)

@@ -12,6 +12,7 @@ from stoker.store._codec import Compression
 from stoker.store._durable import write_file
 from stoker.store._image import Image
 from stoker.store._manifest import SHARD_BYTES, FieldSpec, FileEntry, shard_path
+from stoker.store._memory import empty
 from stoker.store._moments import Moments, merge
 from stoker.store._samples import Array, FieldType, Sample
 from stoker.store._shard import Shard, ShardMeta, TextField, common_shape
@@ -132,7 +133,7 @@ class _Buffer:
     """Bytes that are appended to; emptying keeps the memory."""
 
     def __init__(self) -> None:
-        self._memory = np.empty(_FIRST_BYTES, np.uint8).data  # NumPy asks for huge pages
+        self._memory = empty((_FIRST_BYTES,), np.dtype(np.uint8)).data  # NumPy asks for huge pages
         self._size = 0
 
     @property
@@ -145,7 +146,7 @@ class _Buffer:
             size = max(end, 2 * len(self._memory))
             if size > _FEW_BYTES:
                 size = max(size, 2 * SHARD_BYTES)  # addresses: memory comes as it is written to
-            grown = np.empty(size, np.uint8).data
+            grown = empty((size,), np.dtype(np.uint8)).data
             grown[: self._size] = self.content
             self._memory = grown
         self._memory[self._size : end] = data

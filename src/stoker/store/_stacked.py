@@ -8,7 +8,9 @@ two shards exist only as addresses, and nobody may touch them.
 
 The grid: files map at multiples of a page, and a field of a page or more begins on one in its file.
 A row boundary on a page boundary recurs every lcm(page, row) bytes; each shard starts at such a
-place. (Fields of less than a page are copied.)
+place. (Fields of less than a page are copied.) If it can be had, a place is chosen that lies as far behind a
+multiple of 2 MiB as the bytes do in their file: only there can the system map huge pages, which it
+maps 50 times as fast and which spare a gather most of its address translations.
 """
 
 import ctypes
@@ -30,10 +32,11 @@ from stoker.store._mapping import MAP_SHARED, PROT_READ, libc, map_call
 from stoker.store._samples import Array
 
 _PAGE = mmap.PAGESIZE
+_HUGE_PAGE = 2 << 20  # of x86-64, and of arm64 with pages of 4 KiB; elsewhere a needless gap
 _MAP_FIXED, _MAP_PRIVATE, _MAP_ANONYMOUS, _MAP_NORESERVE = 0x10, 0x02, 0x20, 0x4000
 _PROT_NONE, _PROT_WRITE = 0, 2
 _MAX_ADDRESS_BYTES = 1 << 45  # a quarter of what a process has on x86-64 and arm64
-_MADV_POPULATE_READ = 22  # Linux 5.14
+_MADV_HUGEPAGE, _MADV_POPULATE_READ = 14, 22  # the latter from Linux 5.14 on
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ class StackedColumn:
         Otherwise the first touch of each page costs a fault, which makes a first epoch crawl.
         """
         address, num_bytes = self._places[number]
+        libc.madvise(address, num_bytes, _MADV_HUGEPAGE)  # read in huge pages what is not in memory yet
         done: int = libc.madvise(address, num_bytes, _MADV_POPULATE_READ)
         return done == 0
 
@@ -94,17 +98,18 @@ def stack(
     row_bytes = math.prod(shape) * dtype.itemsize
     if row_bytes == 0:
         return None
-    grid = math.lcm(_PAGE, row_bytes)
-    spans = [_ceil(part.num_rows * row_bytes, _PAGE) for part in ranges]
-    starts = [0]
-    for span in spans:
-        starts.append(_ceil(starts[-1] + span, grid))
-    if starts[-1] > _MAX_ADDRESS_BYTES:
+    for huge in (True, False):
+        starts = _starts(ranges, row_bytes, huge=huge)
+        if starts[-1] > _MAX_ADDRESS_BYTES:
+            continue
+        try:
+            block, base = _reserve(starts[-1], _page_of(ranges[0]))
+            break
+        except OSError:  # the user may have limited it
+            continue
+    else:
         return None
-    base = map_call(None, starts[-1], _PROT_NONE, _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_NORESERVE, -1, 0)
-    block = (ctypes.c_ubyte * starts[-1]).from_address(base)
-    weakref.finalize(block, libc.munmap, base, starts[-1]).atexit = False
-    places = [(base + start, span) for span, start in zip(spans, starts, strict=False)]
+    places = [(base + start, _span(part, row_bytes)) for start, part in zip(starts, ranges, strict=False)]
     rows = np.frombuffer(memoryview(block), np.uint8)
     rows.flags.writeable = False
     array = np.ndarray((starts[-1] // row_bytes, *shape), dtype, rows.data)
@@ -113,6 +118,50 @@ def stack(
     for number in range(len(ranges)) if mapped else ():
         column.map(number)
     return column
+
+
+def _starts(ranges: Sequence[Range], row_bytes: int, *, huge: bool) -> list[int]:
+    """Where on the grid each range begins, and the end: as near to each other as ``huge`` pages allow."""
+    grid = math.lcm(_PAGE, row_bytes)
+    starts = []
+    end = 0
+    for part in ranges:
+        start = _ceil(end, grid)
+        if huge and part.num_rows * row_bytes >= _HUGE_PAGE:
+            start = _congruent(start, grid, _page_of(part) - _page_of(ranges[0]))
+        starts.append(start)
+        end = start + _span(part, row_bytes)
+    return [*starts, _ceil(end, grid)]
+
+
+def _congruent(start: int, grid: int, remainder: int) -> int:
+    """The first place on the grid from ``start`` on with this remainder by huge pages, or ``start``."""
+    common = math.gcd(grid, _HUGE_PAGE)
+    missing = (remainder - start) % _HUGE_PAGE
+    if missing % common:
+        return start
+    period = _HUGE_PAGE // common
+    return start + missing // common * pow(grid // common, -1, period) % period * grid
+
+
+def _reserve(num_bytes: int, remainder: int) -> tuple[Any, int]:
+    """Addresses without memory, freed with the block, from one with this remainder by huge pages on."""
+    flags = _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_NORESERVE
+    reserved = num_bytes + _HUGE_PAGE
+    first = map_call(None, reserved, _PROT_NONE, flags, -1, 0)
+    base = first + (remainder - first) % _HUGE_PAGE
+    block = (ctypes.c_ubyte * num_bytes).from_address(base)
+    weakref.finalize(block, libc.munmap, first, reserved).atexit = False
+    return block, base
+
+
+def _page_of(part: Range) -> int:
+    """Where in the file the page of its first byte begins."""
+    return part.offset // _PAGE * _PAGE
+
+
+def _span(part: Range, row_bytes: int) -> int:
+    return _ceil(part.num_rows * row_bytes, _PAGE)
 
 
 def _map_range(part: Range, address: int, span: int, num_bytes: int) -> None:
