@@ -90,10 +90,13 @@ class Fields:
         """Replace some rows of a field."""
         x = self.now[name]
         changed = changed.to(x.dtype)
-        if name in self._ours and not (x.requires_grad or changed.requires_grad):
-            x.index_copy_(0, rows, changed)
-        else:
+        if x.requires_grad or changed.requires_grad or (x.device.type != "cpu" and name not in self._ours):
             self.replace(name, x.index_copy(0, rows, changed))
+            return
+        if name not in self._ours:
+            own = self.writable(name, tuple(x.shape))
+            self.replace(name, own.copy_(x))
+        self.now[name].index_copy_(0, rows, changed)
 
     def narrowed(self) -> dict[str, Tensor]:
         """All fields, each in the dtype in which it came."""

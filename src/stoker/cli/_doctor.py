@@ -4,6 +4,7 @@ What stands after SCRIPT is the script's own. Where the script's output would mi
 another program reads (``--json -``, ``--patch -``), it goes to standard error.
 """
 
+import ast
 import json
 import logging
 import os
@@ -279,7 +280,17 @@ def _words(target: list[str] | None, module: str | None) -> list[str]:
         raise UsageError(f"there is no script {target[0]}; for a module say -m {target[0]}")
     if script.is_dir() and not (script / "__main__.py").exists():
         raise UsageError(f"{target[0]} is a folder without __main__.py; name a script in it")
+    if script.is_file() and script.suffix not in {".py", ".zip", ".pyz"} and not _is_python(script):
+        raise UsageError(f"{target[0]} is not Python; name the training script itself")
     return target
+
+
+def _is_python(path: Path) -> bool:
+    try:
+        ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def _taken_out(
