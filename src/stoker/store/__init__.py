@@ -1,7 +1,7 @@
 """The store: raw data packed once into HDF5 shards, complete or absent, proving its own integrity.
 
 sources/          raw files as samples
-_pack.py          the packing run          _workers.py   its processes
+_pack.py, _packing_run.py  packing         _workers.py   its processes
 _feed.py          source + transform       _plan.py      what is left to do (pure)
 _samples.py       what a sample is         _identity.py  which transform it went through
 _shard*.py        one file of samples      _layout.py    HDF5 read around libhdf5

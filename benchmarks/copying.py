@@ -1,0 +1,103 @@
+"""What does a gather cost by where its buffers lie, how many there are, and how its source is mapped?
+
+    python benchmarks/copying.py
+
+These are the facts behind how the loader lays out memory. Rows of a file in the page cache are taken at
+random by ``numpy.take``, in one thread: into one buffer that begins on a cache line, into one that begins 16
+bytes behind a page, as NumPy's large arrays do, and into several in turn, as batches are that somebody still
+holds. The file is mapped in huge pages, where the system has them, or in small ones.
+"""
+
+import itertools
+import mmap
+import os
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from measuring import Report, interleave
+from stoker.store._stacked import Range, stack
+
+PAGE = mmap.PAGESIZE
+FILE_BYTES, BUFFER_BYTES = 512 << 20, 4 << 20
+SEVERAL, REPETITIONS = 6, 9
+
+Array = NDArray[Any]
+
+
+def main() -> None:
+    """Measure and write the report."""
+    report = Report("copying", ("numpy",))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows"
+        path.write_bytes(os.urandom(1 << 20) * (FILE_BYTES >> 20))
+        for row_bytes in (16_000, 65_536, 1 << 20):
+            add_rows(report, path, row_bytes)
+    report.write()
+
+
+def add_rows(report: Report, path: Path, row_bytes: int) -> None:
+    """The speeds for rows of that size, and what each change costs."""
+    source = in_huge_pages(path, row_bytes)
+    plain, several = "one buffer on a cache line", f"{SEVERAL} buffers in turn"
+    behind, small = "one buffer 16 bytes behind a page", "source in small pages"
+    buffers = {
+        plain: [buffer(row_bytes, 0)],
+        behind: [buffer(row_bytes, 16)],
+        several: [buffer(row_bytes, 0) for _ in range(SEVERAL)],
+    }
+    runs = {name: partial(speed, source, given) for name, given in buffers.items()}
+    runs[small] = partial(speed, in_small_pages(path, row_bytes), buffers[plain])
+    interleave(runs, 1)
+    values = interleave(runs, REPETITIONS)
+    workload = f"rows of {row_bytes:,} bytes at random, 1 thread"
+    for name, found in values.items():
+        report.add(workload, name, found, "GB/s")
+    for name in (behind, several, small):
+        ratios = [found / best for found, best in zip(values[name], values[plain], strict=True)]
+        report.add(workload, f"{name} / {plain}", ratios, "ratio")
+
+
+def in_huge_pages(path: Path, row_bytes: int) -> Array:
+    """The file's rows, mapped as the loader maps a field."""
+    rows = Range(path, FILE_BYTES, 0, FILE_BYTES // row_bytes)
+    column = stack([rows], (row_bytes,), np.dtype(np.uint8), mapped=True)
+    assert column is not None
+    column.populate(0)
+    return column.array[: rows.num_rows]  # behind them there are addresses only
+
+
+def in_small_pages(path: Path, row_bytes: int) -> Array:
+    """The same rows, mapped without."""
+    with path.open("rb") as file:
+        mapping = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    mapping.madvise(mmap.MADV_NOHUGEPAGE)
+    num_rows = FILE_BYTES // row_bytes
+    return np.frombuffer(mapping, np.uint8, num_rows * row_bytes).reshape(num_rows, row_bytes)
+
+
+def buffer(row_bytes: int, behind: int) -> Array:
+    """Memory for some rows that begins so many bytes behind a page, touched once."""
+    num_bytes = BUFFER_BYTES // row_bytes * row_bytes
+    memory = np.ones(num_bytes + 2 * PAGE, np.uint8)
+    start = -memory.ctypes.data % PAGE + behind
+    return memory[start : start + num_bytes].reshape(-1, row_bytes)
+
+
+def speed(rows: Array, buffers: list[Array]) -> float:
+    """GB/s of all rows in a new order."""
+    order = np.random.default_rng().permutation(len(rows))
+    turns, size = itertools.cycle(buffers), len(buffers[0])
+    start = time.perf_counter()
+    for first in range(0, len(order) - size + 1, size):
+        np.take(rows, order[first : first + size], axis=0, out=next(turns), mode="clip")
+    return len(order) // size * size * rows.shape[1] / (time.perf_counter() - start) / 1e9
+
+
+if __name__ == "__main__":
+    main()
