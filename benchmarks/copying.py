@@ -1,6 +1,6 @@
 """What does a gather cost by where its buffers lie, how many there are, and how its source is mapped?
 
-    python benchmarks/copying.py
+    python benchmarks/copying.py [--quick]
 
 These are the facts behind how the loader lays out memory. Rows of a file in the page cache are taken at
 random by ``numpy.take``, in one thread: into one buffer that begins on a cache line, into one that begins 16
@@ -8,6 +8,7 @@ bytes behind a page, as NumPy's large arrays do, and into several in turn, as ba
 holds. The file is mapped in huge pages, where the system has them, or in small ones.
 """
 
+import argparse
 import itertools
 import mmap
 import os
@@ -32,29 +33,32 @@ Array = NDArray[Any]
 
 def main() -> None:
     """Measure and write the report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one repetition, to try the benchmark")
+    repetitions = 1 if parser.parse_args().quick else REPETITIONS
     report = Report("copying", ("numpy",))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows"
         path.write_bytes(os.urandom(1 << 20) * (FILE_BYTES >> 20))
         for row_bytes in (16_000, 65_536, 1 << 20):
-            add_rows(report, path, row_bytes)
+            add_rows(report, path, row_bytes, repetitions)
     report.write()
 
 
-def add_rows(report: Report, path: Path, row_bytes: int) -> None:
+def add_rows(report: Report, path: Path, row_bytes: int, repetitions: int) -> None:
     """The speeds for rows of that size, and what each change costs."""
     source = in_huge_pages(path, row_bytes)
     plain, several = "one buffer on a cache line", f"{SEVERAL} buffers in turn"
     behind, small = "one buffer 16 bytes behind a page", "source in small pages"
     buffers = {
-        plain: [buffer(row_bytes, 0)],
+        plain: [buffer(row_bytes, 64)],
         behind: [buffer(row_bytes, 16)],
-        several: [buffer(row_bytes, 0) for _ in range(SEVERAL)],
+        several: [buffer(row_bytes, 64) for _ in range(SEVERAL)],
     }
     runs = {name: partial(speed, source, given) for name, given in buffers.items()}
     runs[small] = partial(speed, in_small_pages(path, row_bytes), buffers[plain])
     interleave(runs, 1)
-    values = interleave(runs, REPETITIONS)
+    values = interleave(runs, repetitions)
     workload = f"rows of {row_bytes:,} bytes at random, 1 thread"
     for name, found in values.items():
         report.add(workload, name, found, "GB/s")
@@ -68,7 +72,7 @@ def in_huge_pages(path: Path, row_bytes: int) -> Array:
     rows = Range(path, FILE_BYTES, 0, FILE_BYTES // row_bytes)
     column = stack([rows], (row_bytes,), np.dtype(np.uint8), mapped=True)
     assert column is not None
-    column.populate(0)
+    column.populate(0, huge=True)
     return column.array[: rows.num_rows]  # behind them there are addresses only
 
 
@@ -93,10 +97,11 @@ def speed(rows: Array, buffers: list[Array]) -> float:
     """GB/s of all rows in a new order."""
     order = np.random.default_rng().permutation(len(rows))
     turns, size = itertools.cycle(buffers), len(buffers[0])
+    num_gb = len(order) // size * size * int(rows.shape[1]) / 1e9
     start = time.perf_counter()
     for first in range(0, len(order) - size + 1, size):
         np.take(rows, order[first : first + size], axis=0, out=next(turns), mode="clip")
-    return len(order) // size * size * rows.shape[1] / (time.perf_counter() - start) / 1e9
+    return num_gb / (time.perf_counter() - start)
 
 
 if __name__ == "__main__":

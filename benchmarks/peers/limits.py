@@ -91,7 +91,7 @@ def _buffers(workload: Workload) -> dict[str, Array]:
 
 
 def _on_a_cache_line(shape: tuple[int, ...], dtype: str) -> Array:
-    """NumPy's large arrays begin 16 bytes behind a page, where some processors' copies crawl."""
+    """As Stoker's buffers, of which this must know nothing: see ``copying.py``."""
     num_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.ones(num_bytes + 64, np.uint8)
     start = -memory.ctypes.data % 64

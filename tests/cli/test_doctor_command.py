@@ -133,7 +133,7 @@ def test_with_full_the_exit_code_is_the_scripts(call: Call) -> None:
     [
         (["doctor"], "name a training script"),
         (["doctor", "gone.py"], "there is no script gone.py"),
-        (["doctor", "notes.txt"], "notes.txt is not Python"),
+        (["doctor", "empty.json"], "empty.json is not Python"),
         (["doctor", "."], "is a folder without __main__.py"),
         (["doctor", "--steps", "0", "train.py"], "--steps"),
         (["doctor", "--unknown", "train.py"], "--unknown"),
@@ -149,7 +149,6 @@ def test_wrong_use_is_told_before_anything_runs(
     folder: Path, call: Call, arguments: list[str], message: str
 ) -> None:
     (folder / "empty.json").write_text("{}")
-    (folder / "notes.txt").write_text("Not a script at all.")
     code, out, err = call(*arguments)
     assert code == 2
     assert message in re.sub(r"\s+", " ", err)

@@ -113,12 +113,15 @@ def test_windows_are_cut_as_the_settings_say() -> None:
 @pytest.mark.usefixtures("folder")
 def test_ragged_fields_are_padded_as_the_settings_say() -> None:
     data = {**STORED, "fields": ["x", "y"], "loader": {"pad_values": {"y": -7}}}
+    num_padded = 0
     with assembled(settings(data), progress=False) as run:
         for batch in run.train:
             for name, padding in (("x", 0), ("y", -7)):
                 for row, length in zip(batch[name], batch[f"{name}_length"].tolist(), strict=True):
                     assert (row[:, length:] == padding).all()
                     assert (row[:, :length] != padding).any()
+                    num_padded += length < row.shape[-1]
+    assert num_padded > 2
 
 
 @pytest.mark.parametrize("source", ["samples", "windows of a store", "windows of files"])

@@ -69,9 +69,15 @@ def _changed_names(stages: Sequence[Stage]) -> set[str]:
 
 
 def _is_divisible(fields: Sequence[Tensor], stages: Sequence[Stage]) -> bool:
-    """Whether all is on the host, needs no gradient and does not mix samples."""
+    """Whether all is on the host, needs no gradient, now or later, and does not mix samples."""
     mixes = any(isinstance(stage.transforms[0], Mixing) for stage in stages)
-    return not mixes and all(x.device.type == "cpu" and not x.requires_grad for x in fields)
+    learns = torch.is_grad_enabled() and any(
+        parameter.requires_grad
+        for stage in stages
+        for transform in stage.transforms
+        for parameter in transform.parameters()
+    )
+    return not (mixes or learns) and all(x.device.type == "cpu" and not x.requires_grad for x in fields)
 
 
 def _writes_once(batch: Mapping[str, Any], stages: Sequence[Stage]) -> bool:

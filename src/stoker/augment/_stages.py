@@ -73,7 +73,7 @@ class Fields:
             return
         self.now[name] = x
         if not torch.compiler.is_compiling():
-            own = name in self._ours or x.untyped_storage().data_ptr() != old.untyped_storage().data_ptr()
+            own = name in self._ours or not _share(x, old)
             (self._ours.add if own and x.is_contiguous() else self._ours.discard)(name)
 
     def writable(self, name: str, shape: tuple[int, ...]) -> Tensor:
@@ -82,7 +82,7 @@ class Fields:
         if name in self._ours and x.shape == shape:
             return x
         result = self._results.get(name)
-        if result is not None and (result.shape, result.dtype) == (shape, x.dtype):
+        if result is not None and (result.shape, result.dtype) == (shape, x.dtype) and not _share(result, x):
             return result
         return self._memory.empty(shape, x.dtype)
 
@@ -103,6 +103,11 @@ class Fields:
         for name, dtype in self._dtypes.items():
             self.now[name] = self.now[name].to(dtype)
         return self.now
+
+
+def _share(x: Tensor, y: Tensor) -> bool:
+    """Whether one may be a view of the other."""
+    return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
 
 
 def make_stages(transforms: Sequence[Transform], roles: Mapping[str, Role]) -> list[Stage]:

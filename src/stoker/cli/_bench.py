@@ -13,6 +13,7 @@ from stoker.errors import UsageError
 _SCRIPTS = {
     "packing": ("packing.py",),
     "loading": ("loading.py",),
+    "copying": ("copying.py",),
     "augmenting": ("augmenting.py",),
     "training": ("training.py",),
     "doctor": ("doctor_overhead.py", "doctor_prediction.py"),

@@ -66,7 +66,7 @@ def demo(
     count = write_recordings(out / "recordings", num_per_class=60 if quick else 200)
     console.print(f"wrote {count} synthetic heart sounds to {out / 'recordings'}", highlight=False)
 
-    steps = 80 if quick else 120
+    steps = 80 if quick else 100
     starving = [str(out / "starving.py"), str(out / "recordings")]
     fed = [str(out / "fed.py"), str(out / "recordings.stoker")]
     _run(console, ["stoker", "doctor", "--out", str(out / "report"), *starving])

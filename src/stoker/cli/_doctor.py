@@ -4,7 +4,6 @@ What stands after SCRIPT is the script's own. Where the script's output would mi
 another program reads (``--json -``, ``--patch -``), it goes to standard error.
 """
 
-import ast
 import json
 import logging
 import os
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 _SCRIPT_COMES_LAST = {"allow_interspersed_args": False}
 RUN_SCRIPTS = {"doctor", "fix", "check"}  # the commands whose last arguments are not ours
 PROBLEM = 1
+_NO_SCRIPTS = {".txt", ".md", ".yaml", ".yml", ".json", ".toml", ".csv", ".sh", ".ipynb"}
 
 Target = Annotated[
     list[str] | None, typer.Argument(metavar="SCRIPT [ARGS]...", help="A training script and its arguments.")
@@ -280,17 +280,9 @@ def _words(target: list[str] | None, module: str | None) -> list[str]:
         raise UsageError(f"there is no script {target[0]}; for a module say -m {target[0]}")
     if script.is_dir() and not (script / "__main__.py").exists():
         raise UsageError(f"{target[0]} is a folder without __main__.py; name a script in it")
-    if script.is_file() and script.suffix not in {".py", ".zip", ".pyz"} and not _is_python(script):
+    if script.suffix in _NO_SCRIPTS:
         raise UsageError(f"{target[0]} is not Python; name the training script itself")
     return target
-
-
-def _is_python(path: Path) -> bool:
-    try:
-        ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):
-        return False
-    return True
 
 
 def _taken_out(

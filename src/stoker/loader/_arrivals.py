@@ -56,7 +56,7 @@ class Arrivals(ForkSafe):
                 for column in self._columns:
                     column.map(number)
                     if self._populate:
-                        column.populate(number)
+                        column.populate(number, huge=True)
                 self._is_here[number] = True
 
 

@@ -156,8 +156,9 @@ class StoreReader:
         """Read a shard's mapped fields in one go and map their pages."""
         if self._arrivals is not None:
             self._arrivals.bring(part, None)
+        will_stay = fits_in_memory(self.num_bytes)
         for field in self._fields.values():
-            field.populate(part)
+            field.populate(part, huge=will_stay)
 
     def ahead(self, course: Course) -> "Ahead | None":
         """The shards of a remote store, in the order of their use."""
@@ -179,8 +180,7 @@ class StoreReader:
             return {name: _ByShard(self.store) for name in self.fixed}
         fields = {name: self._open(name, mapped=False) for name in self.fixed}
         stacked = [field.stacked for field in fields.values() if isinstance(field, _Stacked)]
-        populate = self.num_bytes < available_memory_bytes() // 2
-        self._arrivals = Arrivals(shards, stacked, populate=populate)
+        self._arrivals = Arrivals(shards, stacked, populate=fits_in_memory(self.num_bytes))
         return fields
 
     def _read_by_shard(self, places: "_Places", out: Mapping[str, Array]) -> None:
@@ -284,7 +284,7 @@ class _Gather(Protocol):
 
     def gather(self, places: _Places, name: str, out: Array) -> None: ...
 
-    def populate(self, number: int) -> None: ...
+    def populate(self, number: int, *, huge: bool) -> None: ...
 
 
 class _Stacked:
@@ -302,8 +302,8 @@ class _Stacked:
         # "clip" spares a copy; the rows were checked before
         np.take(self.stacked.array, places.fields[name], axis=0, out=out, mode="clip")
 
-    def populate(self, number: int) -> None:
-        self.stacked.populate(number)
+    def populate(self, number: int, *, huge: bool) -> None:
+        self.stacked.populate(number, huge=huge)
 
 
 class _StackedSmall(_Stacked):
@@ -332,8 +332,13 @@ class _ByShard:
             field = self._store.shards[int(number)].fields[name]
             out[here] = np.asarray(field.values(places.row[here].astype(np.int64)))
 
-    def populate(self, number: int) -> None:
+    def populate(self, number: int, *, huge: bool) -> None:
         pass
+
+
+def fits_in_memory(num_bytes: int) -> bool:
+    """Whether so much can stay in memory, with as much again for everything else."""
+    return num_bytes < available_memory_bytes() // 2
 
 
 def bad_sample(reader: Reader, number: int, error: Exception) -> BadSampleError:

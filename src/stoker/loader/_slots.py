@@ -62,7 +62,7 @@ class Buffers:
         """An array over memory that nobody sees, with whatever it held before; from any thread."""
         num_bytes = math.prod(shape) * dtype.itemsize
         with self._lock:
-            free = [flat for flat in self._all if sys.getrefcount(flat) <= 3]
+            free = [self._all[place] for place in range(len(self._all)) if _is_free(self._all, place)]
             fitting = [flat for flat in free if len(flat) >= num_bytes]
             if fitting:
                 found = min(fitting, key=len)
@@ -79,5 +79,16 @@ class Buffers:
 
 def _in_use(slot: Slot) -> bool:
     """Whether anybody but the slot itself holds one of its arrays."""
-    # the slot's dict, the loop variable, and getrefcount's own argument
-    return any(sys.getrefcount(array) > 3 for array in slot.values())
+    return not all(_is_free(slot, name) for name in slot)
+
+
+def _is_free(arrays: Any, place: Any) -> bool:
+    """Whether nobody else refers to the array at that place of a list, or of a dict."""
+    return _references(arrays, place) == _FREE
+
+
+def _references(arrays: Any, place: Any) -> int:
+    return sys.getrefcount(arrays[place])
+
+
+_FREE = _references([np.empty(0)], 0)  # what is counted where only the list refers to it

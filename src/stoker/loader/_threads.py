@@ -14,7 +14,7 @@ from stoker.loader._blocks import BlockReader
 from stoker.loader._collate import Collation, tensors_of
 from stoker.loader._course import INDEX, Course, Fetched
 from stoker.loader._device import Transfer
-from stoker.loader._readers import Ahead, Reader
+from stoker.loader._readers import Ahead, Reader, fits_in_memory
 from stoker.loader._slots import Buffers, Slot, Slots
 
 _BLOCK_BYTES = 4 << 20  # of 2, 4 and 8 MiB none was clearly faster for samples of 16 kB
@@ -125,7 +125,7 @@ class ThreadFeed:
 
         Else that epoch would fault in page by page, at random.
         """
-        if not self._warm and self._reader.num_bytes < available_memory_bytes() // 2:
+        if not self._warm and fits_in_memory(self._reader.num_bytes):
             self._warmer = ThreadPoolExecutor(1, thread_name_prefix="stoker-warmer")
             for part in range(self._reader.num_parts):
                 self._warmer.submit(self._reader.populate, part)

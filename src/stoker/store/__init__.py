@@ -1,7 +1,7 @@
 """The store: raw data packed once into HDF5 shards, complete or absent, proving its own integrity.
 
 sources/          raw files as samples
-_pack.py, _packing_run.py  packing         _workers.py   its processes
+_pack*.py         packing                  _workers.py   its processes
 _feed.py          source + transform       _plan.py      what is left to do (pure)
 _samples.py       what a sample is         _identity.py  which transform it went through
 _shard*.py        one file of samples      _layout.py    HDF5 read around libhdf5
@@ -9,6 +9,7 @@ _index.py         the order of samples     _manifest.py  what a store is
 _publish.py       making it so             _splits.py    named splits (pure)
 _moments.py       statistics               _verify.py, _repair.py, _compact.py
 _store.py         reading it               remote/       stores at a URL
+_stacked.py       all shards as one array  _memory.py    what is copied into
 """
 
 from stoker.store._compact import Compacted, compact

@@ -1,9 +1,9 @@
 """Memory that can be copied into at full speed.
 
-Large arrays of NumPy's begin 16 bytes behind a page, behind the allocator's own notes. Copying into them
-from what begins on a page, as mapped fields do, is the worst case of several processors' copy
-instruction: a fifth of the speed, on AMD's Zen 3 and 4 (source and target seem to overlap by their
-addresses within a page). Memory that begins on a cache line is never that far from anything.
+Large arrays of NumPy's begin 16 bytes behind a page, behind the allocator's own notes. Copying whole
+pages there from where pages begin, as in mapped fields, is the worst case of some processors' copy
+instruction: ``benchmarks/copying.py`` has it at a seventh of the speed. Rows of whole cache lines never
+meet it in memory that begins on one, other rows seldom.
 """
 
 import ctypes

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from stoker.store import _memory
 from stoker.store._checksums import as_bytes, checksum
 from stoker.store._codec import Compression
 from stoker.store._durable import write_file
 from stoker.store._image import Image
 from stoker.store._manifest import SHARD_BYTES, FieldSpec, FileEntry, shard_path
-from stoker.store._memory import empty
 from stoker.store._moments import Moments, merge
 from stoker.store._samples import Array, FieldType, Sample
 from stoker.store._shard import Shard, ShardMeta, TextField, common_shape
@@ -133,7 +133,7 @@ class _Buffer:
     """Bytes that are appended to; emptying keeps the memory."""
 
     def __init__(self) -> None:
-        self._memory = empty((_FIRST_BYTES,), np.dtype(np.uint8)).data  # NumPy asks for huge pages
+        self._memory = _memory.empty((_FIRST_BYTES,), np.dtype(np.uint8)).data  # NumPy asks for huge pages
         self._size = 0
 
     @property
@@ -146,7 +146,7 @@ class _Buffer:
             size = max(end, 2 * len(self._memory))
             if size > _FEW_BYTES:
                 size = max(size, 2 * SHARD_BYTES)  # addresses: memory comes as it is written to
-            grown = empty((size,), np.dtype(np.uint8)).data
+            grown = _memory.empty((size,), np.dtype(np.uint8)).data
             grown[: self._size] = self.content
             self._memory = grown
         self._memory[self._size : end] = data

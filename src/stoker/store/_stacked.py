@@ -9,14 +9,15 @@ two shards exist only as addresses, and nobody may touch them.
 The grid: files map at multiples of a page, and a field of a page or more begins on one in its file.
 A row boundary on a page boundary recurs every lcm(page, row) bytes; each shard starts at such a
 place. (Fields of less than a page are copied.) If it can be had, a place is chosen that lies as far behind a
-multiple of 2 MiB as the bytes do in their file: only there can the system map huge pages, which it
-maps 50 times as fast and which spare a gather most of its address translations.
+multiple of 2 MiB as the bytes do in their file: only there can the system map huge pages, which spare
+a gather most of its address translations.
 """
 
 import ctypes
 import math
 import mmap
 import os
+import resource
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ _HUGE_PAGE = 2 << 20  # of x86-64, and of arm64 with pages of 4 KiB; elsewhere a
 _MAP_FIXED, _MAP_PRIVATE, _MAP_ANONYMOUS, _MAP_NORESERVE = 0x10, 0x02, 0x20, 0x4000
 _PROT_NONE, _PROT_WRITE = 0, 2
 _MAX_ADDRESS_BYTES = 1 << 45  # a quarter of what a process has on x86-64 and arm64
+_MAX_HUGE_ADDRESS_BYTES = 1 << 40  # if gaps for huge pages need more, there are none
 _MADV_HUGEPAGE, _MADV_POPULATE_READ = 14, 22  # the latter from Linux 5.14 on
 
 
@@ -74,13 +76,16 @@ class StackedColumn:
         row_bytes = math.prod(self.array.shape[1:]) * self.array.dtype.itemsize
         _map_range(part, *self._places[number], part.num_rows * row_bytes)
 
-    def populate(self, number: int) -> bool:
+    def populate(self, number: int, *, huge: bool) -> bool:
         """Read shard ``number`` into memory and map its pages; False where the system cannot.
 
-        Otherwise the first touch of each page costs a fault, which makes a first epoch crawl.
+        Otherwise the first touch of each page costs a fault, which makes a first epoch crawl. With
+        ``huge``, what is not in memory is read in huge pages: now, and again whenever it had to leave,
+        so this is for what will stay.
         """
         address, num_bytes = self._places[number]
-        libc.madvise(address, num_bytes, _MADV_HUGEPAGE)  # read in huge pages what is not in memory yet
+        if huge and num_bytes >= _HUGE_PAGE:
+            libc.madvise(address, num_bytes, _MADV_HUGEPAGE)
         done: int = libc.madvise(address, num_bytes, _MADV_POPULATE_READ)
         return done == 0
 
@@ -96,20 +101,17 @@ def stack(
         DamagedStoreError: a file has another size than it should, or the range lies outside it.
     """
     row_bytes = math.prod(shape) * dtype.itemsize
-    if row_bytes == 0:
+    if row_bytes == 0 or not all(part.num_rows for part in ranges) or not ranges:
         return None
-    for huge in (True, False):
-        starts = _starts(ranges, row_bytes, huge=huge)
-        if starts[-1] > _MAX_ADDRESS_BYTES:
-            continue
-        try:
-            block, base = _reserve(starts[-1], _page_of(ranges[0]))
-            break
-        except OSError:  # the user may have limited it
-            continue
-    else:
+    starts = _starts(ranges, row_bytes, huge=True)
+    is_limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+    if is_limited or starts[-1] > _MAX_HUGE_ADDRESS_BYTES:
+        starts = _starts(ranges, row_bytes, huge=False)
+    if starts[-1] > _MAX_ADDRESS_BYTES:
         return None
-    places = [(base + start, _span(part, row_bytes)) for start, part in zip(starts, ranges, strict=False)]
+    block, base = _reserve(starts[-1], _page_of(ranges[0]))
+    spans = [_span(part, row_bytes) for part in ranges]
+    places = [(base + start, span) for start, span in zip(starts[:-1], spans, strict=True)]
     rows = np.frombuffer(memoryview(block), np.uint8)
     rows.flags.writeable = False
     array = np.ndarray((starts[-1] // row_bytes, *shape), dtype, rows.data)
