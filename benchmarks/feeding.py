@@ -69,6 +69,7 @@ def _memory_of(pipeline: Epoch, num_steps: int) -> int:
 
     process = mp.get_context("fork").Process(target=take)
     process.start()
+    asked.close()  # so that one which fails ends our waiting
     grown: int = answer.recv()
     process.join()
     return grown

@@ -1,5 +1,6 @@
 """Any map-style Dataset through the loader: processes, seeds, errors, kills."""
 
+import gc
 import os
 import random
 import signal
@@ -150,3 +151,33 @@ def test_what_is_no_dataset_is_refused() -> None:
         stoker.Loader(i for i in range(3))
     with pytest.raises(UsageError, match="fields can be chosen of a store"):
         stoker.Loader(Noisy(), fields=["x"])
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["used by the child", "dropped by the child"])
+def test_a_loader_with_workers_survives_a_fork(keeps: bool) -> None:
+    loader = stoker.Loader(Noisy(), 4, num_workers=2, seed=1)
+    with stoker.Loader(Noisy(), 4, num_workers=0, seed=1) as plain:
+        expected = [epoch_of(plain), epoch_of(plain)]
+    batches = iter(loader)
+    first = next(batches)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            del batches, first
+            if keeps:
+                loader.set_epoch(0)
+                code = 0 if epoch_of(loader) == expected[0] else 2
+                loader.close()
+            else:
+                del loader
+                gc.collect()
+                code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    rest = [*batches]  # by the workers that there were
+    numbers = torch.cat([batch["index"] for batch in [first, *rest]]).tolist()
+    assert sorted(numbers) == list(range(23))
+    assert epoch_of(loader) == expected[1]
+    loader.close()

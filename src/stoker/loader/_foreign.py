@@ -15,6 +15,7 @@ import numpy as np
 from stoker.errors import BadSampleError, WorkerDiedError
 from stoker.loader._collate import Collation, tensors_of
 from stoker.loader._course import INDEX, Course, Fetched
+from stoker.loader._fork_safe import ForkSafe
 from stoker.loader._permutation import derive
 from stoker.loader._seeding import seeded
 from stoker.store._samples import Sample, canonical
@@ -41,8 +42,8 @@ class DatasetReader:
         return _key(self.dataset, number)
 
 
-class DatasetWorkers:
-    """Batches of a dataset, read and collated in processes."""
+class DatasetWorkers(ForkSafe):
+    """Batches of a dataset, read and collated in processes; after a fork, in new ones."""
 
     def __init__(
         self, dataset: Any, *, seed: int, collation: Collation, num_workers: int, pin_memory: bool
@@ -50,6 +51,7 @@ class DatasetWorkers:
         import torch
         from torch.utils.data import DataLoader
 
+        super().__init__()
         self._schedule = _Schedule()
         self._loader: DataLoader[Any] = DataLoader(
             _Seeded(dataset, seed),  # type: ignore[arg-type]  # all that a map-style dataset needs
@@ -89,10 +91,20 @@ class DatasetWorkers:
 
     def close(self) -> None:
         """End the workers."""
-        iterator, self._loader._iterator = self._loader._iterator, None  # noqa: SLF001 - it has no close
-        shutdown = getattr(iterator, "_shutdown_workers", None)
+        shutdown = getattr(self._forget_iterator(), "_shutdown_workers", None)
         if shutdown is not None:
             shutdown()
+
+    def start_anew(self) -> None:
+        """Leave the workers alone: they are the parent's, and letting go of their iterator would end them."""
+        super().start_anew()
+        iterator = self._forget_iterator()
+        if iterator is not None:
+            iterator._shutdown = True  # noqa: SLF001 - says that there is nothing to end
+
+    def _forget_iterator(self) -> Any:
+        iterator, self._loader._iterator = self._loader._iterator, None  # noqa: SLF001 - it has no close
+        return iterator
 
 
 @dataclass(frozen=True)
