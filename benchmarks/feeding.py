@@ -35,7 +35,14 @@ class Accelerator:
 def add_fed(
     report: Report, workload: str, pipelines: Mapping[str, Epoch], accelerator: Accelerator, repetitions: int
 ) -> None:
-    """Add rows of the share of waiting, and of cores that are busy meanwhile."""
+    """Add rows of the share of waiting, of cores that are busy meanwhile, and of memory.
+
+    Memory comes first: workers that stay from one epoch to the next are their process' own.
+    """
+    grown = {
+        name: [_memory_of(pipeline, accelerator.num_steps) / 1e6 for _ in range(min(3, repetitions))]
+        for name, pipeline in pipelines.items()
+    }
     cores: dict[str, list[float]] = {name: [] for name in pipelines}
 
     def fed(name: str) -> float:
@@ -49,8 +56,8 @@ def add_fed(
     for name in pipelines:
         report.add(workload, f"{name}: share of time that {title} waits", waited[name], "share")
         report.add(workload, f"{name}: cores busy meanwhile", cores[name], "cores")
-        grown = [_memory_of(pipelines[name], accelerator.num_steps) / 1e6 for _ in range(min(3, repetitions))]
-        report.add(workload, f"{name}: peak memory, with its workers, beyond the process before", grown, "MB")
+        title_of_memory = f"{name}: peak memory, with its workers, beyond the process before"
+        report.add(workload, title_of_memory, grown[name], "MB")
 
 
 def _memory_of(pipeline: Epoch, num_steps: int) -> int:

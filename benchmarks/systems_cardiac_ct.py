@@ -18,7 +18,7 @@ import importlib.util
 import os
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -88,11 +88,16 @@ def measure(report: Report, *, quick: bool) -> None:
             {title: functools.partial(_batch_s, loader, num_batches) for title, loader in runs.items()},
             repetitions,
         )
+        _end_workers(naive)  # whose memory is measured in other processes
         fed = {title: functools.partial(iter, loader) for title, loader in runs.items()}
         add_fed(report, workload, fed, ACCELERATOR[quick], repetitions)
-        for loader in naive.values():
-            loader._iterator = None  # noqa: SLF001 - its workers end with it
+        _end_workers(naive)
     _add(report, workload, values, list(naive), packing_s)
+
+
+def _end_workers(loaders: Mapping[str, Any]) -> None:
+    for loader in loaders.values():
+        loader._iterator = None  # noqa: SLF001 - the workers end with it
 
 
 def _add(
