@@ -311,3 +311,13 @@ def test_nothing_to_do_is_not_said_of_a_store_that_lacks_a_shard(store: stoker.S
 def test_a_forged_shape_or_statistic_in_the_manifest_is_found(store: stoker.Store) -> None:
     forge(store.path, lambda data: data["stats"]["x"].update(mean=[0.5, 0.5]))
     assert ("manifest.json", "its statistics are not those of the samples") in store.verify().files
+
+
+def test_statistics_that_another_machine_rounded_are_those_of_the_samples(store: stoker.Store) -> None:
+    def round_otherwise(data: dict[str, Any]) -> None:
+        stats = data["stats"]["x"]
+        stats["mean"] = [value + 1e-13 for value in stats["mean"]]
+        stats["std"] = [value * (1 + 1e-13) for value in stats["std"]]
+
+    forge(store.path, round_otherwise)
+    assert store.verify().ok
