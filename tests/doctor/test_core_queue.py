@@ -3,10 +3,14 @@
 import os
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stoker.doctor._record import Batch, with_queues
+from stoker.doctor.making import _fetch
 from stoker.doctor.making._core_queue import UNTOLD, CoreQueue
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel keeps no count")
@@ -58,3 +62,38 @@ def test_each_thread_and_process_is_asked_for_itself() -> None:
     assert queue.waited_ns() >= found[0]
     assert queue.since(queue.waited_ns()) >= 0
     assert queue.since(UNTOLD) == queue.since(1 << 62) == UNTOLD
+
+
+def test_waits_are_known_where_nearly_all_fetches_were_asked() -> None:
+    untold = Batch("loader", 0, 0, None, "normal", 0.0, 1.0, 0.8, 0.2, 0.2, 0.2, {}, 16, 1024)
+    told = replace(untold, queued_s=0.5)
+    assert with_queues([told] * 19 + [untold]) == [told] * 19
+    assert with_queues([told] * 3 + [untold]) == []
+    assert with_queues([]) == []
+
+
+class Fetcher:
+    """Gives what it is asked for."""
+
+    auto_collation = True
+    dataset: Any = ()
+
+    def __init__(self) -> None:
+        self.collate_fn = list
+
+    def fetch(self, index: list[int]) -> list[int]:
+        return self.collate_fn(index)
+
+
+def test_quick_fetches_are_not_asked_and_a_slow_one_after_them_is_untold_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fetcher, queued = Fetcher(), list[int]()
+    probe = _fetch.Probe(fetcher, keep_in=False)
+    probe.keep = lambda _number, figures, _transforms: queued.append(figures[6])
+    fetch = _fetch._watched_fetch(Fetcher.fetch)
+    for is_quick in (False, True, True, False, False):
+        monkeypatch.setattr(_fetch, "_QUICK_NS", 1 << 62 if is_quick else 0)
+        fetch(fetcher, [0])
+    assert [each == UNTOLD for each in queued] == [False, False, False, True, False]
+    assert queued[2] == 0

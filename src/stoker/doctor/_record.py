@@ -22,6 +22,7 @@ from typing import Literal
 
 Stage = Literal["wait", "copy", "augment", "forward", "backward", "optimizer", "other"]
 STAGES: tuple[Stage, ...] = ("wait", "copy", "augment", "forward", "backward", "optimizer", "other")
+_NEARLY_ALL = 0.9  # one fetch that is suddenly slow is not asked about
 
 Phase = Literal["warmup", "normal", "host", "device"]
 Role = Literal["train", "validation", "unused"]
@@ -101,9 +102,10 @@ class Batch:
     queued_s: float | None = None  # of its making, ready to run with no core free; None: not told
 
 
-def tell_queues(batches: Sequence[Batch]) -> bool:
-    """Whether it is known of all of them how long they waited for a core."""
-    return bool(batches) and all(batch.queued_s is not None for batch in batches)
+def with_queues(batches: Sequence[Batch]) -> list[Batch]:
+    """Those of which it is known how long they waited for a core; none, where that is not nearly all."""
+    told = [batch for batch in batches if batch.queued_s is not None]
+    return told if len(told) >= _NEARLY_ALL * len(batches) else []
 
 
 @dataclass(frozen=True)

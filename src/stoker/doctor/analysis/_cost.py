@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stoker.doctor._record import Batch, Loader, Record, Trial, tell_queues
+from stoker.doctor._record import Batch, Loader, Record, Trial, with_queues
 from stoker.doctor.analysis._fit import normal_batches
 from stoker.doctor.analysis._lines import Hot, making_lines
 from stoker.doctor.analysis._model import Model
@@ -75,10 +75,11 @@ def cost_of(record: Record, loader: Loader, trial: Trial | None, model: Model | 
 
 def _stored_s(batches: list[Batch]) -> float | None:
     """Mean seconds in which a batch waited for files or locks; None where it is not told from cores."""
-    if not tell_queues(batches):
+    told = with_queues(batches)
+    if not told:
         return None
-    spent = [batch.fetch_cpu_s + batch.collate_cpu_s + (batch.queued_s or 0.0) for batch in batches]
-    each = zip(batches, spent, strict=True)
+    spent = [batch.fetch_cpu_s + batch.collate_cpu_s + (batch.queued_s or 0.0) for batch in told]
+    each = zip(told, spent, strict=True)
     return float(np.mean([max(0.0, batch.fetch_s + batch.collate_s - busy) for batch, busy in each]))
 
 

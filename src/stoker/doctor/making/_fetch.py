@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
-from stoker.doctor.making._core_queue import core_queue
+from stoker.doctor.making._core_queue import UNTOLD, core_queue
 from stoker.doctor.making._transforms import Chain, find_transforms
 
 UNKNOWN = -1  # in a fetch's figures
+_QUICK_NS = (
+    1_000_000  # a fetch below it has hardly waited for a core; asking would cost it a tenth of its time
+)
 
 
 class Observer(Protocol):
@@ -45,6 +48,7 @@ class Probe:
         self._transforms: list[int] = []
         self.names = self._chain.names
         self.is_fetching = False
+        self.was_quick = False  # the last one
         self.collated_at: tuple[int, int] | None = None  # and on the thread's processor time
         self.keep: Keep | None = None
         fetcher.collate_fn = self.collate
@@ -164,7 +168,7 @@ def _watched_fetch(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
         if probe is None or probe.is_fetching:
             return original(self, possibly_batched_index)
         probe.begin()
-        waited = core_queue.waited_ns()
+        waited = UNTOLD if probe.was_quick else core_queue.waited_ns()
         begin, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
         try:
             data = original(self, possibly_batched_index)
@@ -172,15 +176,18 @@ def _watched_fetch(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
             end, end_cpu = probe.collated_at or (time.perf_counter_ns(), time.thread_time_ns())
         finally:
             probe.end()
+        is_quick = end - begin < _QUICK_NS
+        queued = 0 if is_quick and probe.was_quick else core_queue.since(waited)
         with suppress(Exception):  # a batch that can't be put down is still the user's batch
             probe.record(
                 begin=begin,
                 end=end,
                 cpu=end_cpu - begin_cpu,
-                queued=core_queue.since(waited),
+                queued=queued,
                 index=possibly_batched_index,
                 data=data,
             )
+        probe.was_quick = is_quick and queued != UNTOLD
         return data
 
     return fetch

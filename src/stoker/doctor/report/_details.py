@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from statistics import fmean
 
 from stoker.doctor._diagnosis import Diagnosis
-from stoker.doctor._record import Batch, Loader, Record, tell_queues
+from stoker.doctor._record import Batch, Loader, Record, with_queues
 from stoker.doctor._words import count, duration, percent, size
 from stoker.doctor.report._charts import share_bar
 from stoker.doctor.report._markup import Child, Html, element, join, section, source_line, table
@@ -222,7 +222,7 @@ def _workers(record: Record) -> Html:
                 duration(fmean(batch.end_s - batch.begin_s for batch in batches)),
                 duration(fetch / len(batches)),
                 percent(off_core / fetch) if fetch else NOTHING,
-                percent(queued / busy) if busy and tell_queues(batches) else NOTHING,
+                percent(queued / busy) if busy and with_queues(batches) else NOTHING,
                 duration(fmean(batch.collate_s for batch in batches)),
                 percent(min(1.0, busy / (end - begin))) if end > begin else NOTHING,
             ]
