@@ -43,7 +43,7 @@ def main() -> None:
     for model_name, model, num_steps in (("small model", small(), 150), ("model of 200 layers", large(), 50)):
         for num_workers in (0,) if quick else (0, 2, 4):
             loop = Loop(model, step_s=0.0, num_workers=num_workers, num_steps=num_steps)
-            compare(report, f"{model_name}, {num_workers} workers", loop, 3 if quick else 21)
+            compare(report, f"{model_name}, {num_workers} workers", loop, 3 if quick else 7)
     for num_workers in (0,) if quick else (0, 4):
         loop = Loop(small(), step_s=0.05, num_workers=num_workers, num_steps=30)
         compare(report, f"steps of 50 ms, {num_workers} workers", loop, 2 if quick else 7)
