@@ -1,4 +1,8 @@
 import shutil
+import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import fsspec
@@ -91,3 +95,20 @@ def test_the_command(bucket: str, local: stoker.Store, tmp_path: Path) -> None:
     done = call("push", local.path, bucket, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert f"{bucket}: sent {len(local.manifest.shards) + 1} files" in done.stdout
+
+
+def test_a_signal_ends_it_though_no_server_answers(local: stoker.Store, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/new.stoker"
+    command = [sys.executable, "-m", "stoker", "push", str(local.path), url]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            told = next(line for line in process.stderr if "tried again" in line)
+            process.send_signal(signal.SIGTERM)
+            _, rest = process.communicate(timeout=60)  # it would try for ten minutes
+        finally:
+            process.kill()
+    assert f"{url}/shards/" in told
+    assert process.returncode == 143
+    assert "Traceback" not in rest

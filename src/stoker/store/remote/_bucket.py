@@ -4,6 +4,7 @@ A try is given up when no byte comes for a while, whatever the file system's lib
 objects are in every message; credentials are known to the library alone.
 """
 
+import logging
 import os
 import threading
 import time
@@ -22,6 +23,10 @@ from stoker.errors import (
 )
 from stoker.store.remote._patience import MAX_WRONG, Fault, FaultError, Patience
 from stoker.store.remote._transfer import Transfer
+
+_TELL_AFTER_S = 5.0  # of tries in vain, once
+
+logger = logging.getLogger("stoker")
 
 # S3, Google, Azure, HTTP, memory and files: the surest first
 _VERSIONS = (
@@ -51,8 +56,14 @@ class Bucket:
     def __init__(self, url: str, patience: Patience) -> None:
         self.url = url
         self.patience = patience
+        self._given_up = threading.Event()
+        self._has_told = False  # that something is tried again and again
         self._pid = -1
         self._connect()
+
+    def give_up(self) -> None:
+        """End what other threads are about here: nobody waits for it any more."""
+        self._given_up.set()
 
     def name_of(self, name: str) -> str:
         """The object as messages name it."""
@@ -142,6 +153,7 @@ class Bucket:
         self._patiently(name, lambda end: self._call("pipe_file", end, self._path(name), content), None)
 
     def _patiently(self, name: str, attempt: Callable[[float], object], stop: threading.Event | None) -> None:
+        stop = self._given_up if stop is None else stop
         started = time.monotonic()
         end = started + self.patience.deadline_s
         num_wrong = 0
@@ -158,16 +170,13 @@ class Bucket:
             else:
                 return
             seconds = time.monotonic() - started
-            if (
-                fault.is_lasting
-                or seconds + delay >= self.patience.deadline_s
-                or (stop is not None and stop.is_set())
-            ):
+            if fault.is_lasting or seconds + delay >= self.patience.deadline_s or stop.is_set():
                 raise self._final(name, fault, num_tries, seconds)
-            if stop is None:
-                time.sleep(delay)
-            else:
-                stop.wait(delay)
+            if seconds > _TELL_AFTER_S and not self._has_told:
+                self._has_told = True
+                limit_s = self.patience.deadline_s
+                logger.warning("%s: %s; tried again for %.0f s", self.name_of(name), fault.text, limit_s)
+            stop.wait(delay)
 
     def _final(self, name: str, fault: Fault, num_tries: int, seconds: float) -> Exception:
         """The error that the caller sees; it names the object."""
@@ -225,6 +234,8 @@ class Bucket:
             try:
                 while not transfer.is_done():
                     check()
+                    if self._given_up.is_set():
+                        raise FaultError(Fault("no longer needed", is_lasting=True))
                     if time.monotonic() > end:
                         raise FaultError(
                             Fault(f"not done after {self.patience.deadline_s:g} s", is_lasting=True)

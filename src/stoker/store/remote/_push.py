@@ -66,10 +66,15 @@ def push(
 
         num_done = 0
         with ThreadPoolExecutor(_NUM_THREADS) as pool:
-            for (_, entry), num_bytes in zip(shards, pool.map(send, shards), strict=True):
-                sent.append(num_bytes)
-                num_done += entry.num_samples
-                display.update(num_done, sum(sent), 0)
+            try:
+                for (_, entry), num_bytes in zip(shards, pool.map(send, shards), strict=True):
+                    sent.append(num_bytes)
+                    num_done += entry.num_samples
+                    display.update(num_done, sum(sent), 0)
+            except BaseException:  # Ctrl-C too: else it would wait for what others still try
+                bucket.give_up()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
         path_of_index = index_path(root, manifest.index.digest)
         sent.append(_send(bucket, path_of_index.name, path_of_index, manifest.index))
         if bucket.read(MANIFEST_NAME) != sealed:
