@@ -40,6 +40,15 @@ def packed(folder: Path, *extra: str) -> Done:
     return call("pack", "data", "a.stoker", "--labels", "folder", *extra, cwd=folder)
 
 
+def test_samples_that_are_in_no_split_are_counted(folder: Path) -> None:
+    options = ["--labels", "folder", "--split", "train=0.5,val=0.25", "--stratify", "y"]
+    done = call("pack", "data", "less.stoker", *options, cwd=folder)
+    splits = stoker.open(folder / "less.stoker").splits
+    num_left = 12 - sum(splits.values())
+    assert num_left > 0
+    assert f"train {splits['train']}, val {splits['val']}, in none of them {num_left}" in done.stdout
+
+
 def test_pack_verify_info_and_stats_agree(folder: Path) -> None:
     options = ["--labels", "folder", "--split", "train=0.5,val=0.5", "--stratify", "y"]
     done = run("pack", "data", "a.stoker", *options, cwd=folder)

@@ -118,5 +118,6 @@ def _complain(message: str) -> None:
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signal's signature
+    signal.signal(number, signal.SIG_IGN)  # it often comes twice: to the process and to its group
     _complain("terminated; what was finished is kept: run again to go on")
     sys.exit(128 + number)  # unwinds, so that workers publish what they have

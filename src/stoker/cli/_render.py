@@ -219,7 +219,10 @@ def _splits_line(store: Store) -> str:
         return ""
     empty = [name for name, count in store.splits.items() if count == 0]
     warning = f" (empty: {', '.join(empty)}!)" if empty else ""
-    return "; " + ", ".join(f"{name} {count:,}" for name, count in store.splits.items()) + escape(warning)
+    num_left = len(store) - sum(store.splits.values())
+    left = f", in none of them {num_left:,}" if num_left else ""
+    named = ", ".join(f"{name} {count:,}" for name, count in store.splits.items())
+    return f"; {named}{left}{escape(warning)}"
 
 
 def _class_counts(store: Store) -> dict[str, dict[str, int]]:

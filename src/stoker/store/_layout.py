@@ -23,6 +23,7 @@ from stoker.store._samples import Array
 
 _MAX_CHUNK_BYTES = 2**31
 _MAX_DATASETS = 10_000
+_REMEDY = "`stoker repair` makes it anew"
 
 
 def digest(content: bytes | memoryview) -> str:
@@ -138,7 +139,7 @@ def open_checked(path: Path, expected_bytes: int) -> Iterator[int]:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError as error:
-        raise DamagedStoreError(f"{path} cannot be opened: {error.strerror}") from error
+        raise DamagedStoreError(f"{path} cannot be opened: {error.strerror}; {_REMEDY}") from error
     try:
         check_size(path, os.fstat(descriptor).st_size, expected_bytes)
         yield descriptor
@@ -150,8 +151,7 @@ def check_size(path: Path, num_bytes: int, expected_bytes: int) -> None:
     """Raise DamagedStoreError unless the file has the size it should have."""
     if num_bytes != expected_bytes:
         raise DamagedStoreError(
-            f"{path} has {num_bytes} bytes, the manifest says {expected_bytes}; "
-            "`stoker repair` packs its samples again"
+            f"{path} has {num_bytes} bytes, the manifest says {expected_bytes}; {_REMEDY}"
         )
 
 

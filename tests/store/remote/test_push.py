@@ -13,6 +13,7 @@ from stoker.errors import (
     DamagedStoreError,
     StoreNotFoundError,
     StoreUnreachableError,
+    StoreWriteError,
     UsageError,
 )
 from stoker.store import push
@@ -78,6 +79,17 @@ def test_a_place_that_cannot_be_written_is_an_error_that_names_the_object(
         push(local.path, f"{proxy.url}/new.stoker", deadline_s=0.5)
 
 
+def test_the_folders_of_a_file_url_are_made(local: stoker.Store, tmp_path: Path) -> None:
+    url = (tmp_path / "new" / "b.stoker").as_uri()
+    assert push(local.path, url).num_files == len(local.manifest.shards) + 1
+    assert stoker.open(url).verify().ok
+
+
+def test_a_place_that_cannot_be_made_is_an_error_of_writing(local: stoker.Store) -> None:
+    with pytest.raises(StoreWriteError, match=r"file:///proc/b/shards/.* cannot be written"):
+        push(local.path, "file:///proc/b")
+
+
 def test_a_folder_is_no_place_to_push_to(local: stoker.Store, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is pushed to a URL"):
         push(local.path, str(tmp_path / "b.stoker"))
@@ -105,7 +117,8 @@ def test_a_signal_ends_it_though_no_server_answers(local: stoker.Store, tmp_path
         try:
             assert process.stderr is not None
             told = next(line for line in process.stderr if "tried again" in line)
-            process.send_signal(signal.SIGTERM)
+            for _ in range(2):  # as `timeout` does: to the process and to its group
+                process.send_signal(signal.SIGTERM)
             _, rest = process.communicate(timeout=60)  # it would try for ten minutes
         finally:
             process.kill()

@@ -144,13 +144,19 @@ class Bucket:
 
     def put(self, name: str, source: Path) -> None:
         """Write a file's bytes as an object, which appears when all of them are there."""
-        self._patiently(
-            name, lambda end: self._call("put_file", end, os.fspath(source), self._path(name)), None
-        )
+        self._write(name, "put_file", os.fspath(source), self._path(name))
 
     def write(self, name: str, content: bytes) -> None:
         """Write a small object, replacing the one before in one go."""
-        self._patiently(name, lambda end: self._call("pipe_file", end, self._path(name), content), None)
+        self._write(name, "pipe_file", self._path(name), content)
+
+    def _write(self, name: str, method: str, *arguments: Any) -> None:
+        try:
+            self._patiently(name, lambda end: self._call(method, end, *arguments), None)
+        except FileNotFoundError as error:  # not the object, which is to be made: its bucket or folder
+            raise StoreWriteError(
+                f"{self.name_of(name)} cannot be written: there is no such place"
+            ) from error
 
     def _patiently(self, name: str, attempt: Callable[[float], object], stop: threading.Event | None) -> None:
         stop = self._given_up if stop is None else stop
@@ -185,7 +191,7 @@ class Bucket:
         if fault.is_damage:
             return DamagedStoreError(f"{where}: {fault.text} (fetched {times})")
         if fault.is_local:
-            return StoreWriteError(f"{where} cannot be written to the local disk: {fault.text}")
+            return StoreWriteError(f"{where} cannot be written: {fault.text}")
         if fault.is_missing:
             return FileNotFoundError(f"there is no object {where}")
         if fault.is_forbidden:
@@ -274,7 +280,8 @@ def _file_system(url: str) -> tuple[Any, str]:
     except ImportError as error:
         raise MissingExtraError(f"the URL {url}", extra="remote", library="fsspec") from error
     try:
-        fs, root = fsspec.core.url_to_fs(url)
+        options = {"auto_mkdir": True} if url.startswith(("file:", "local:")) else {}
+        fs, root = fsspec.core.url_to_fs(url, **options)
     except (ImportError, ValueError) as error:  # says which library to install, or that there is none
         raise UsageError(f"{url} cannot be opened: {error}") from error
     return fs, str(root).rstrip("/")
