@@ -46,6 +46,16 @@ def test_every_step_can_be_resumed_to_the_bit(store: stoker.Store, tmp_path: Pat
     _check_every_step(lambda: make_loader(store, BATCH_SIZE), store, tmp_path)
 
 
+def test_a_run_that_is_complete_says_so(
+    store: stoker.Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with make_loader(store, BATCH_SIZE) as train, make_loader(store, 20, augmented=False) as val:
+        expected = run(train, val, SignalledTask(), tmp_path, progress=True)
+        assert "going on" not in capsys.readouterr().err
+        assert_same(run(train, val, SignalledTask(), tmp_path, resume="auto", progress=True), expected)
+    assert f"has all {EPOCHS} epochs" in capsys.readouterr().err
+
+
 def test_a_loader_without_a_state_is_iterated_over_again(store: stoker.Store, tmp_path: Path) -> None:
     class Named(TensorDataset):
         def __getitem__(self, index: int) -> dict[str, torch.Tensor]:  # type: ignore[override]

@@ -224,7 +224,7 @@ class Trainer:
         feed = Feed(train, world_size=self.ranks.world_size)
         self._journal = self._new_journal()
         self._prepare(feed, epochs)
-        batches = self._start(feed, resume)
+        batches = self._start(feed, resume, epochs)
         steps = feed.num_steps()
         num_steps = None if steps is None else steps * epochs
         with (
@@ -310,7 +310,7 @@ class Trainer:
             updates = None if steps is None else epochs * math.ceil(steps / self.engine.window.length)
             self.engine.scheduler = make_scheduler(self._scheduler, self.engine.optimizer, updates)
 
-    def _start(self, feed: Feed, resume: str | os.PathLike[str] | None) -> Iterator[Any] | None:
+    def _start(self, feed: Feed, resume: str | os.PathLike[str] | None, epochs: int) -> Iterator[Any] | None:
         """Begin anew or go on; gives the rest of an epoch, if there is one."""
         path: Path | None = None
         if resume is not None and resume != "fresh":
@@ -322,7 +322,10 @@ class Trainer:
             batches = restore(self, feed, load_checkpoint(path, device="cpu"), str(path))
             self._journal.begin_interval(self.times)
             self.engine.model.train()
-            self._journal.line(f"going on from {path}: epoch {self.epoch + 1}, step {self.step}")
+            if self.epoch < epochs and not self.judge.has_enough:
+                self._journal.line(f"going on from {path}: epoch {self.epoch + 1}, step {self.step}")
+            else:
+                self._journal.line(f"nothing to go on with: {path} has all {self.epoch} epochs")
             return batches
         if self.step == 0 and self._folder is not None:
             if resume is None:
