@@ -154,9 +154,8 @@ class Bucket:
         try:
             self._patiently(name, lambda end: self._call(method, end, *arguments), None)
         except FileNotFoundError as error:  # not the object, which is to be made: its bucket or folder
-            raise StoreWriteError(
-                f"{self.name_of(name)} cannot be written: there is no such place"
-            ) from error
+            where = self.name_of(name)
+            raise StoreWriteError(f"{where} cannot be written: there is no such place") from error
 
     def _patiently(self, name: str, attempt: Callable[[float], object], stop: threading.Event | None) -> None:
         stop = self._given_up if stop is None else stop
@@ -191,7 +190,7 @@ class Bucket:
         if fault.is_damage:
             return DamagedStoreError(f"{where}: {fault.text} (fetched {times})")
         if fault.is_local:
-            return StoreWriteError(f"{where} cannot be written: {fault.text}")
+            return StoreWriteError(f"{where} cannot be written to the local disk: {fault.text}")
         if fault.is_missing:
             return FileNotFoundError(f"there is no object {where}")
         if fault.is_forbidden:
