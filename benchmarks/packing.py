@@ -64,10 +64,10 @@ def prepare(sample: dict[str, Any]) -> dict[str, Any]:
 def recordings(report: Report, folder: Path, *, num_per_class: int, repetitions: int) -> None:
     """Wav files through a real transform: rate against the limit, and the unchanged re-run."""
     data = folder / "recordings"
-    write_recordings(data, num_per_class=num_per_class)
+    num_files = write_recordings(data, num_per_class=num_per_class)
     source = Repeated(FolderSource(data, labels="folder"), 2)
     count = len(source)
-    workload = f"{count} wav files, resample + filter"
+    workload = f"{num_files} wav files, twice over, resample + filter"
     say(workload)
     target = folder / "recordings.stoker"
 
@@ -115,7 +115,7 @@ def on_dask(report: Report, folder: Path, *, num_samples: int, repetitions: int)
     source = Repeated(FolderSource(folder / "recordings", labels="folder"), 4)
     noise = np.random.default_rng(0).standard_normal((512, 1, 4000)).astype(np.float32)
     workloads: dict[str, tuple[Any, Callable[[Any], Any] | None]] = {
-        f"{len(source)} wav files, resample + filter": (source, prepare),
+        f"{len(source.source)} wav files, four times over, resample + filter": (source, prepare),
         f"{num_samples} samples of [1, 4000] float32, no transform": (Constant(noise, num_samples), None),
     }
     target = folder / "dask.stoker"

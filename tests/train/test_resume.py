@@ -53,7 +53,7 @@ def test_a_run_that_is_complete_says_so(
         expected = run(train, val, SignalledTask(), tmp_path, progress=True)
         assert "going on" not in capsys.readouterr().err
         assert_same(run(train, val, SignalledTask(), tmp_path, resume="auto", progress=True), expected)
-    assert f"has all {EPOCHS} epochs" in capsys.readouterr().err
+    assert f"is complete after {EPOCHS} epochs" in capsys.readouterr().err
 
 
 def test_a_loader_without_a_state_is_iterated_over_again(store: stoker.Store, tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def fix(
 
       stoker fix train.py --config base.yaml
 
-      stoker fix --patch faster.patch train.py     then, if it gained: git apply faster.patch
+      stoker fix --patch faster.patch train.py
     """
     patch, target = _taken_out("--patch", patch, target)
     words = _words(target, module)

@@ -231,7 +231,7 @@ class Trainer:
             StopSignals() as stop,
             self._journal.opened(step=self.step, epoch=self.epoch, num_steps=num_steps),
         ):
-            while self.epoch < epochs and not self.judge.has_enough:
+            while not self._is_complete(epochs):
                 if batches is None:
                     batches = self._begin_epoch(feed)
                 self._train_epoch(feed, batches, stop)
@@ -310,6 +310,9 @@ class Trainer:
             updates = None if steps is None else epochs * math.ceil(steps / self.engine.window.length)
             self.engine.scheduler = make_scheduler(self._scheduler, self.engine.optimizer, updates)
 
+    def _is_complete(self, epochs: int) -> bool:
+        return self.epoch >= epochs or self.judge.has_enough
+
     def _start(self, feed: Feed, resume: str | os.PathLike[str] | None, epochs: int) -> Iterator[Any] | None:
         """Begin anew or go on; gives the rest of an epoch, if there is one."""
         path: Path | None = None
@@ -322,10 +325,10 @@ class Trainer:
             batches = restore(self, feed, load_checkpoint(path, device="cpu"), str(path))
             self._journal.begin_interval(self.times)
             self.engine.model.train()
-            if self.epoch < epochs and not self.judge.has_enough:
-                self._journal.line(f"going on from {path}: epoch {self.epoch + 1}, step {self.step}")
+            if self._is_complete(epochs):
+                self._journal.line(f"nothing to go on with: {path} is complete after {self.epoch} epochs")
             else:
-                self._journal.line(f"nothing to go on with: {path} has all {self.epoch} epochs")
+                self._journal.line(f"going on from {path}: epoch {self.epoch + 1}, step {self.step}")
             return batches
         if self.step == 0 and self._folder is not None:
             if resume is None:

@@ -49,7 +49,9 @@ class _ListedSource(FileSource):
             root = _checked_folder(folder)
             files, found = files_at(root, fingerprint), list_files(root, pattern)
         names, counts = _readable(found, suffixes, title)
-        kind = one_reader(counts, where=repr(title), remedy="choose with suffixes= (--option suffixes=.wav)")
+        kind = one_reader(
+            counts, where=repr(title), remedy="choose with suffixes= (e.g. --option suffixes=.wav)"
+        )
         columns, classes = _folder_labels(names, title) if labels else ({}, {})
         super().__init__(
             title=title,
