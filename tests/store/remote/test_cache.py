@@ -1,3 +1,4 @@
+import math
 import os
 import signal
 from pathlib import Path
@@ -7,6 +8,9 @@ import pytest
 
 import stoker
 from stoker.errors import StoreWriteError, UsageError
+from stoker.store import _shard
+from stoker.store._layout import Column
+from stoker.store.remote import RemoteShards
 from stoker.store.remote._folder import CacheFolder
 from support.datasets import assert_same
 from support.fault_proxy import FaultProxy
@@ -124,6 +128,32 @@ def test_what_somebody_maps_is_not_removed(url: str, local: stoker.Store, cache:
     del holder
     stoker.open(url, cache_bytes=local.manifest.index.num_bytes + largest)[samples[3]]
     assert shards_in(cache) == {local.manifest.shards[3].digest}
+
+
+def test_what_a_thread_is_opening_is_not_removed_though_another_thread_closes_it(
+    url: str, local: stoker.Store, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = local.manifest.shards
+    budget = local.manifest.index.num_bytes + max(entry.num_bytes for entry in entries)
+    store = stoker.open(url, cache_bytes=budget)
+    open_columns = _shard.open_columns
+    other = stoker.open(url, cache_bytes=budget, deadline_s=0.1)
+
+    def open_late(path: Path, expected_bytes: int) -> dict[str, Column]:
+        """As if another thread opened and closed it just now, and a third one needed its room."""
+        monkeypatch.setattr(_shard, "open_columns", open_columns)
+        assert isinstance(store.shards, RemoteShards)
+        store.shards[0]
+        assert store.shards._close_oldest(math.inf)
+        with pytest.raises(StoreWriteError, match="all that it holds is in use"):
+            other.shards[1]
+        return open_columns(path, expected_bytes)
+
+    monkeypatch.setattr(_shard, "open_columns", open_late)
+    assert_same(store.shards[0].sample(0), local.shards[0].sample(0))
+    assert shards_in(cache) == {entries[0].digest}
+    store.shards[1]  # nothing is held any longer but what is open
+    assert shards_in(cache) == {entries[1].digest}
 
 
 def test_a_store_larger_than_the_budget_is_read_whole(url: str, local: stoker.Store, cache: Path) -> None:

@@ -46,12 +46,21 @@ class RemoteShards(Shards):
     def __getitem__(self, number: int) -> Shard:  # type: ignore[override]  # one at a time
         shard = self._opened[number]
         if shard is None:
-            self._close_oldest(self.entries[number].num_bytes)
-            self.bring(number, self._uses)
-            shard = super().__getitem__(number)
+            shard = self._open(number)
         self._recent[number] = None
         with contextlib.suppress(KeyError):  # another thread may have closed it
             self._recent.move_to_end(number)
+        return shard
+
+    def _open(self, number: int) -> Shard:
+        self._close_oldest(self.entries[number].num_bytes)
+        opening = self.new_uses()  # of this thread alone: others may open and close the same one meanwhile
+        try:
+            self.bring(number, opening)
+            shard = super().__getitem__(number)
+            self._uses.hold(self.entries[number].digest)
+        finally:
+            opening.close()
         return shard
 
     def fits(self, numbers: Iterable[int]) -> bool:
