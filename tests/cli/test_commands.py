@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from PIL import Image
 
 import stoker
 from support.commands import Done, call, run
@@ -47,6 +48,17 @@ def test_samples_that_are_in_no_split_are_counted(folder: Path) -> None:
     num_left = 12 - sum(splits.values())
     assert num_left > 0
     assert f"train {splits['train']}, val {splits['val']}, in none of them {num_left}" in done.stdout
+
+
+def test_images_that_differ_in_channels_are_told_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "data" / "grey.png")
+    Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(tmp_path / "data" / "rgb.png")
+    done = call("pack", "data", "a.stoker", cwd=tmp_path)
+    assert "x: uint8[?, 4, 4], samples differ in their number of channels" in done.stdout
+    done = call("pack", "data", "a.stoker", "--option", "channels=3", cwd=tmp_path)
+    assert "differ" not in done.stdout
+    assert stoker.open(tmp_path / "a.stoker").fields["x"].shape == (3, 4, 4)
 
 
 def test_pack_verify_info_and_stats_agree(folder: Path) -> None:
@@ -153,6 +165,7 @@ def test_compact_tells_what_it_saved(folder: Path) -> None:
         (["info", "nothing.stoker"], "there is no store"),
         (["repair", "nothing.stoker", "--from", "data"], "there is no store"),
         (["compact", "nothing.stoker"], "there is no store"),
+        (["push", "nothing.stoker", "memory://a"], "would be gone with this command"),
         (["nonsense"], "No such command"),
         (["verify", "a.stoker", "--wrong"], "No such option"),
     ],

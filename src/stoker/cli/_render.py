@@ -15,6 +15,7 @@ from stoker.store._store import describe_field
 
 if TYPE_CHECKING:
     from stoker.augment import Transform
+    from stoker.store._manifest import FieldSpec
 
 _MAX_ROWS = 20
 
@@ -43,6 +44,9 @@ def packed(console: Console, store: Store, report: dict[str, Any]) -> None:
         f"{report['num_dropped']} dropped) in {report['seconds']:.1f} s{_splits_line(store)}",
         highlight=False,
     )
+    for field in store.fields.values():
+        if field.channel_axis is not None and field.shape[field.channel_axis] is None:
+            console.print(_differing_channels(field), markup=False, highlight=False)
     if report["skipped"]:
         table = _table("skipped sample", "why")
         for bad in report["skipped"][:_MAX_ROWS]:
@@ -223,6 +227,13 @@ def _splits_line(store: Store) -> str:
     left = f", in none of them {num_left:,}" if num_left else ""
     named = ", ".join(f"{name} {count:,}" for name, count in store.splits.items())
     return f"; {named}{left}{escape(warning)}"
+
+
+def _differing_channels(field: "FieldSpec") -> str:
+    said = f"{field.name}: {describe_field(field)}, samples differ in their number of channels"
+    if field.dtype == "uint8" and len(field.shape) == 3:  # as images are
+        said += " (--option channels=3 makes all images RGB, channels=1 grey)"
+    return said
 
 
 def _class_counts(store: Store) -> dict[str, dict[str, int]]:

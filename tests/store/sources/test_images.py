@@ -5,7 +5,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from stoker.errors import BadSampleError
+import stoker
+from stoker.errors import BadSampleError, UsageError
 from stoker.store.sources import FolderSource
 
 
@@ -31,6 +32,39 @@ def test_a_colour_image_is_channels_first(tmp_path: Path, pixels: NDArray[np.uin
 def test_a_grey_image_keeps_one_channel(tmp_path: Path, pixels: NDArray[np.uint8]) -> None:
     Image.fromarray(pixels[..., 0]).save(tmp_path / "a.png")
     np.testing.assert_array_equal(read(tmp_path), pixels[np.newaxis, ..., 0])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_all_images_get_the_channels_that_are_asked_for(
+    tmp_path: Path, pixels: NDArray[np.uint8], channels: int
+) -> None:
+    Image.fromarray(pixels[..., 0]).save(tmp_path / "grey.png")
+    Image.fromarray(pixels).save(tmp_path / "rgb.png")
+    source = FolderSource(tmp_path, channels=channels)
+    grey, colour = (source[i]["x"] for i in range(2))
+    assert grey.shape == colour.shape == (channels, 6, 5)
+    np.testing.assert_array_equal(grey[-1], pixels[..., 0])
+    as_grey = np.array(Image.fromarray(pixels).convert("L"))[np.newaxis]
+    np.testing.assert_array_equal(colour, as_grey if channels == 1 else pixels.transpose(2, 0, 1))
+
+
+def test_other_numbers_of_channels_are_refused(tmp_path: Path, pixels: NDArray[np.uint8]) -> None:
+    Image.fromarray(pixels).save(tmp_path / "rgb.png")
+    with pytest.raises(UsageError, match=r"channels of images must be 1 \(grey\) or 3 \(RGB\), got 4"):
+        FolderSource(tmp_path, channels=4)
+
+
+def test_a_store_packed_with_other_channels_is_packed_again(
+    tmp_path: Path, pixels: NDArray[np.uint8]
+) -> None:
+    (tmp_path / "raw").mkdir()
+    Image.fromarray(pixels[..., 0]).save(tmp_path / "raw" / "grey.png")
+    first = stoker.pack(FolderSource(tmp_path / "raw"), tmp_path / "a.stoker", workers=0, progress=False)
+    assert first.fields["x"].shape == (1, 6, 5)
+    again = stoker.pack(
+        FolderSource(tmp_path / "raw", channels=3), tmp_path / "a.stoker", workers=0, progress=False
+    )
+    assert again.fields["x"].shape == (3, 6, 5)
 
 
 def test_a_black_and_white_image_is_0_and_255(tmp_path: Path) -> None:

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stoker.errors import SourceError
+from stoker.errors import SourceError, UsageError
 from stoker.store.sources._reader import Reader, Sample
 
 GREY_MODES = ("1", "L", "LA")
@@ -17,7 +17,10 @@ MASK_MODES = ("1", "L", "P")
 
 @dataclass(frozen=True, kw_only=True)
 class ImageReader(Reader):
-    """``x``: uint8 [C, H, W]; grey stays one channel, all else becomes RGB without transparency."""
+    """``x``: uint8 [C, H, W]; grey stays one channel, all else becomes RGB without transparency.
+
+    With ``channels``, 1 for grey or 3 for RGB, all pictures are made to have so many.
+    """
 
     kind: ClassVar[str] = "image"
     suffixes: ClassVar[tuple[str, ...]] = (".png", ".jpg", ".jpeg")
@@ -26,19 +29,25 @@ class ImageReader(Reader):
     library: ClassVar[str] = "PIL"
     extra: ClassVar[str] = "images"
 
+    channels: Literal[1, 3] | None = None
+
+    def __post_init__(self) -> None:
+        if self.channels not in (None, 1, 3):
+            raise UsageError(f"channels of images must be 1 (grey) or 3 (RGB), got {self.channels!r}")
+
     def read(self, path: str) -> Sample:
         """The picture as stored: an EXIF orientation is not applied."""
         from PIL import Image
 
         with Image.open(path, formats=("PNG", "JPEG")) as image:
-            if image.mode in GREY_MODES:
+            if image.mode not in GREY_MODES + COLOUR_MODES:
+                raise SourceError(
+                    f"images must have 8 bits a channel, this one has the mode {image.mode!r}; "
+                    "save it as .npy to keep its values"
+                )
+            if (self.channels or (1 if image.mode in GREY_MODES else 3)) == 1:
                 return {"x": np.array(image.convert("L"))[np.newaxis]}
-            if image.mode in COLOUR_MODES:
-                return {"x": np.ascontiguousarray(np.array(image.convert("RGB")).transpose(2, 0, 1))}
-            raise SourceError(
-                f"images must have 8 bits a channel, this one has the mode {image.mode!r}; "
-                "save it as .npy to keep its values"
-            )
+            return {"x": np.ascontiguousarray(np.array(image.convert("RGB")).transpose(2, 0, 1))}
 
 
 def read_mask(path: str) -> NDArray[np.uint8]:
