@@ -66,6 +66,14 @@ def test_what_a_caller_does_to_a_sample_never_reaches_the_file(store: stoker.Sto
     assert_same(store[3], before)
 
 
+def test_the_shards_that_a_view_needs_are_told(tmp_path: Path) -> None:
+    rows = [{"x": np.full(64, i, np.float32)} for i in range(40)]
+    store = stoker.pack(rows, tmp_path / "s.stoker", workers=0, shard_bytes=2048, progress=False)
+    assert len(store.shards) > 3
+    for view in (store, store.select([0]), store.select([39, 20, 21])):
+        assert view.used_shards.tolist() == np.unique(store.index.shard[view.numbers]).tolist()
+
+
 def test_splits_partition_and_keep_groups_together(store: stoker.Store) -> None:
     train, val = store.split("train"), store.split("val")
     assert len(train) + len(val) == 60

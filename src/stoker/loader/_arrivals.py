@@ -176,7 +176,7 @@ def warn_of_thrashing(store: Store, order: Order) -> None:
     shards = store.shards
     if not isinstance(shards, RemoteShards) or not isinstance(order, Shuffled | Weighted):
         return
-    numbers = np.unique(store.index.shard[store.numbers]).tolist()
+    numbers = store.used_shards.tolist()
     if shards.fits(numbers):
         return
     entries = [shards.entries[number] for number in numbers]

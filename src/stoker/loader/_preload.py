@@ -5,8 +5,6 @@ import math
 import warnings
 from collections.abc import Sequence
 
-import numpy as np
-
 from stoker.config import available_memory_bytes
 from stoker.errors import UsageError
 from stoker.loader._readers import StoreReader
@@ -58,7 +56,7 @@ def mapped_bytes(reader: StoreReader) -> dict[int, int]:
     store = reader.store
     names = reader.fixed.keys() - unmapped_fields(reader)
     row_bytes = sum(reader.fixed[name][0].itemsize * math.prod(reader.fixed[name][1]) for name in names)
-    numbers = np.unique(store.index.shard[store.numbers]).tolist() if row_bytes else []
+    numbers = store.used_shards.tolist() if row_bytes else []
     return {number: row_bytes * store.manifest.shards[number].num_samples for number in numbers}
 
 

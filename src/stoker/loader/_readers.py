@@ -174,8 +174,7 @@ class StoreReader:
 
     def _open_remote(self, shards: RemoteShards) -> "dict[str, _Gather]":
         """Columns that are mapped shard by shard, if the cache can hold all that this view needs."""
-        numbers = np.unique(self.store.index.shard[self.store.numbers])
-        self._used = numbers[numbers < len(shards)].astype(np.int64)  # others are found out when located
+        self._used = self.store.used_shards
         if not shards.fits(self._used.tolist()):
             return {name: _ByShard(self.store) for name in self.fixed}
         fields = {name: self._open(name, mapped=False) for name in self.fixed}

@@ -16,10 +16,12 @@ from stoker.store._durable import write_file
 from stoker.store._image import Image
 from stoker.store._layout import Column, digest, map_file, open_columns
 from stoker.store._manifest import FileEntry, index_path
+from stoker.store._mapping import expect_random_access
 from stoker.store._shard import strings
 from stoker.store._strings import Strings
 
 NO_SPLIT = 255
+_LARGE_BYTES = 1 << 28  # a column of 67 million samples
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
@@ -83,6 +85,9 @@ class Index:
         sizes = {len(opened.shard), len(opened.row), len(opened.split)}
         if sizes != {num_samples} or opened.fingerprints.shape != (num_samples, 2):
             raise UnsafeStoreError(f"{path} does not have the {num_samples} entries it should")
+        for column in (opened.shard, opened.row):
+            if column.nbytes > _LARGE_BYTES:  # a smaller one is soon in memory, and read ahead the sooner
+                expect_random_access(column)
         return opened
 
 

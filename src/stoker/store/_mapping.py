@@ -6,8 +6,10 @@ any array over it, and no longer.
 """
 
 import ctypes
+import mmap
 import os
 import weakref
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +46,12 @@ def map_readonly(descriptor: int, num_bytes: int) -> NDArray[np.uint8]:
     content: NDArray[np.uint8] = np.frombuffer(memoryview(block), np.uint8)
     content.flags.writeable = False
     return content
+
+
+def expect_random_access(array: NDArray[Any]) -> None:
+    """Have the system read no more of a mapped array than what is touched, instead of 128 kB around it."""
+    start = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
+    libc.madvise(start, array.ctypes.data + array.nbytes - start, mmap.MADV_RANDOM)
 
 
 def map_call(

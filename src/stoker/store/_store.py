@@ -99,6 +99,14 @@ class Store:
         return np.arange(len(self.index)) if self._numbers is None else self._numbers
 
     @property
+    def used_shards(self) -> NDArray[np.int64]:
+        """The shards that hold samples of this view, in ascending order."""
+        if self._numbers is None:  # no shard is published of which no sample is used
+            return np.arange(len(self.shards))
+        numbers = np.unique(self.index.shard[self._numbers])
+        return numbers[numbers < len(self.shards)].astype(np.int64)  # others are found out when located
+
+    @property
     def is_whole(self) -> bool:
         """Whether this is all of the store, in its own order, and no split or selection."""
         return self._numbers is None
