@@ -1,8 +1,6 @@
-"""Stages of recipes by command, in this process or under torchrun, and what they leave."""
+"""Stages of recipes by command, in this process or in ranks of it, and what they leave."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,8 @@ import torch
 import yaml
 
 from stoker.train import load_checkpoint
-from support.commands import Done, call
+from support.commands import call
+from support.ranks import run_ranks
 
 
 def write_config(path: Path, settings: dict[str, Any]) -> Path:
@@ -24,17 +23,24 @@ def run_stage(
 ) -> dict[str, Any]:
     """What the stage says of itself; it writes to the folder run unless `more` names another."""
     words = ("train", recipe, "--stage", stage, "--config", config, "--data", data, "--out", "run", "--json")
-    done = call(*words, *more, cwd=cwd) if ranks == 1 else torchrun(*words, *more, cwd=cwd, ranks=ranks)
+    if ranks > 1:
+        return call_ranks(ranks, *words, *more, cwd=cwd)
+    return _said(*words, *more, cwd=cwd)
+
+
+def call_ranks(num_ranks: int, *words: str | Path, cwd: Path) -> dict[str, Any]:
+    """The command in a process for each rank, forked from this one; what the first says of itself."""
+    first: dict[str, Any]
+    first, *others = run_ranks(num_ranks, lambda: _said(*words, cwd=cwd))
+    assert not any(others), "only the first rank tells"
+    return first
+
+
+def _said(*words: str | Path, cwd: Path) -> dict[str, Any]:
+    done = call(*words, cwd=cwd)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout if ranks == 1 else done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout or "{}")
     return found
-
-
-def torchrun(*words: str | Path, cwd: Path, ranks: int) -> Done:
-    """The command in as many processes as ranks."""
-    launcher = ("torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m", "stoker")
-    command = [sys.executable, "-m", *launcher, *map(str, words)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
 def have_same_weights(*checkpoints: Path) -> bool:

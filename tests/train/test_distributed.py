@@ -90,3 +90,22 @@ def test_all_ranks_evaluate_with_the_statistics_that_the_first_would_save(
 def test_a_loader_made_for_one_process_is_refused(together: tuple[Ranks, Path]) -> None:
     for rank in together[0]:
         assert "was made for 1 processes and there are" in rank["foreign_loader"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_first"),
+    [
+        ({}, True),
+        ({"RANK": "3"}, True),  # some batch system's, and nobody to join
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "1"}, True),
+        ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "1"}, False),
+    ],
+)
+def test_before_there_is_a_group_torchrun_says_who_is_first(
+    environment: dict[str, str], is_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert stoker.train.is_first() == is_first

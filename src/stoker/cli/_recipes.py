@@ -145,7 +145,6 @@ def train(
     """Run one stage of a recipe and say what came of it."""
     import math
 
-    from stoker.cli._train import is_first_rank
     from stoker.errors import UsageError
     from stoker.recipes import find
 
@@ -162,8 +161,10 @@ def train(
 
         typer.echo(settings.model_dump_json() if as_json else dump(settings), nl=as_json)
         return
+    from stoker.train import is_first
+
     outcome = recipe.run(chosen, settings)
-    if not is_first_rank():
+    if not is_first():
         return
     values = {key: value if math.isfinite(value) else None for key, value in outcome.values.items()}
     if as_json:

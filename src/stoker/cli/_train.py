@@ -1,7 +1,6 @@
 """``stoker train``: a run out of a configuration, a profile and ``--set``."""
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,13 +92,14 @@ def train(
             _tell_decisions(resolved, err=True)
             typer.echo(resolved.to_yaml(), nl=False)
         return
+    from stoker.train import is_first
     from stoker.train._assembly import assembled
 
-    if is_first_rank():
+    if is_first():
         _tell_decisions(resolved, err=True)
     with assembled(resolved.settings, progress=not as_json) as run:
         result = run.fit(resume=resume)
-    if is_first_rank():
+    if is_first():
         folder = resolved.settings.checkpoint_dir
         typer.echo(json.dumps(_result_data(result, folder)) if as_json else _summary(result, folder))
 
@@ -108,11 +108,6 @@ def _find_facts(settings: Any) -> Any:
     from stoker.train._assembly import find_facts
 
     return find_facts(settings)
-
-
-def is_first_rank() -> bool:
-    """Whether this process is the one that speaks, of those that torchrun started."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 def _tell_decisions(resolved: "Resolved", *, err: bool) -> None:

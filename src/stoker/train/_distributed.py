@@ -91,8 +91,13 @@ class Ranks:
 
 
 def is_first() -> bool:
-    """Whether this process writes what is written once: rank 0, or alone."""
-    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
+    """Whether this process writes what is written once: rank 0, or alone.
+
+    Before there is a group, rank 0 is the one that torchrun calls so.
+    """
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank() == 0
+    return not started_by_torchrun() or os.environ["RANK"] == "0"
 
 
 def wait_for_all() -> None:

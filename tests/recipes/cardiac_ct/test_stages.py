@@ -88,7 +88,7 @@ def test_a_run_goes_on_to_the_bit(studies: Path, config: Path, tmp_path: Path) -
     assert have_same_weights(*(tmp_path / out / "train/last.pt" for out in ("parts", "whole")))
 
 
-def test_torchrun_trains_and_measures_what_one_process_finds(
+def test_two_ranks_train_and_measure_what_one_process_finds(
     studies: Path, config: Path, tmp_path: Path
 ) -> None:
     # each rank normalises its own part of a batch, so it does not learn what one process would

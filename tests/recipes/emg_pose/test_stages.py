@@ -80,7 +80,7 @@ def test_a_run_goes_on_to_the_bit(sessions: Path, tiny: Path, tmp_path: Path) ->
     assert have_same_weights(*(tmp_path / out / "train/last.pt" for out in ("parts", "whole")))
 
 
-def test_torchrun_trains_and_evaluates_what_one_process_does(
+def test_two_ranks_train_and_evaluate_what_one_process_does(
     sessions: Path, tiny: Path, tmp_path: Path
 ) -> None:
     more = ("training.epochs=1", "model.dropout=0", "augment.channel_dropout=0")

@@ -11,7 +11,7 @@ from stoker.recipes import find
 from stoker.recipes.heart_sounds import HeartSoundSettings
 from stoker.train import load_checkpoint
 from support.commands import call
-from support.stages import torchrun
+from support.stages import call_ranks
 
 TINY = [
     "--profile=quick_demo",
@@ -102,8 +102,7 @@ def test_views_can_be_made_ahead_and_keys_by_a_momentum_encoder(out: Path, tmp_p
 def test_two_ranks_pretrain_together(out: Path) -> None:
     more = ("--set=contrast.momentum=0.99", "--set=contrast.queue=40", "--set=pretraining.batch_size=8")
     words = ("train", "heart-sounds", "--stage=pretrain", "--data", out / STORE, "--out=two", "--json")
-    done = torchrun(*words, *TINY, *more, cwd=out, ranks=2)
-    assert done.returncode == 0, done.stderr
+    call_ranks(2, *words, *TINY, *more, cwd=out)
     state = load_checkpoint(out / "two" / "pretrain" / "last.pt")
     assert state["settings"]["world_size"] == 2
     assert (state["model"]["copy.recordings"] >= 0).all()

@@ -1,6 +1,5 @@
 """Training, evaluation and prediction."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,9 +39,9 @@ def run(stage: str, settings: FaceSettings) -> Outcome:
     if stage != "train":  # at the size, and with the split, that the model was trained with
         model, trained_with = _load_model(settings)
         settings = settings.model_copy(update={"images": trained_with.images, "loss": trained_with.loss})
-    first = os.environ.get("RANK", "0") == "0"
-    notes = make_store(settings) if first else ()  # the others wait for it in process_group
+    notes = make_store(settings) if is_first() else ()  # before there is a group, which has a time limit
     with process_group(settings.training.device) as device:
+        wait_for_all()
         if model is None:
             return _train(settings, device, notes)
         return (_evaluate if stage == "evaluate" else _predict)(model, settings, device, notes)

@@ -1,6 +1,5 @@
 """The stages: pretrain, supervised, finetune, evaluate. Each ends with files in a folder of its own."""
 
-import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,16 +25,17 @@ from stoker.recipes.heart_sounds.learning._evaluation import Judgement, evaluate
 from stoker.recipes.heart_sounds.learning._momentum import follow_after
 from stoker.recipes.heart_sounds.learning._views import classifier_pipeline, pretraining_views
 from stoker.recipes.heart_sounds.learning._weights import encoder_of, read_weights
-from stoker.train import process_group
+from stoker.train import is_first, process_group, wait_for_all
 
 Notes = tuple[str, ...]
 
 
 def run(stage: str, settings: HeartSoundSettings) -> Outcome:
     """One stage, in one process or as one of several that torchrun started."""
-    notes = make_store(settings) if _is_first() else ()  # the others wait for it in process_group
+    notes = make_store(settings) if is_first() else ()  # before there is a group, which has a time limit
     training = settings.pretraining if stage == "pretrain" else settings.training
     with process_group(training.device) as device:
+        wait_for_all()
         return _STAGES[stage](settings.model_copy(update={"training": training}), device, notes)
 
 
@@ -220,10 +220,6 @@ def _loader(source: Any, settings: HeartSoundSettings, **options: Any) -> stoker
 
 def _floats(values: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in values.items() if isinstance(value, float)}
-
-
-def _is_first() -> bool:
-    return os.environ.get("RANK", "0") == "0"
 
 
 _STAGES: dict[str, Callable[[HeartSoundSettings, torch.device, Notes], Outcome]] = {
