@@ -26,8 +26,11 @@ def push(
       stoker push train.stoker s3://bucket/train.stoker
     """
     from stoker.cli import _render
+    from stoker.errors import UsageError
     from stoker.store import push as run
 
+    if url.lower().startswith("memory:"):
+        raise UsageError(f"{url} would be gone with this command; push to a bucket (s3://…) or file://…")
     done = run(store, url, progress=not as_json)
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(done)))

@@ -103,10 +103,11 @@ def test_packing_to_a_url_points_to_push(tmp_path: Path) -> None:
     assert "stoker push FOLDER s3://b/a.stoker" in " ".join(done.stderr.split())
 
 
-def test_the_command(bucket: str, local: stoker.Store, tmp_path: Path) -> None:
-    done = call("push", local.path, bucket, cwd=tmp_path)
+def test_the_command(local: stoker.Store, tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/bucket/a.stoker"
+    done = call("push", local.path, url, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert f"{bucket}: sent {len(local.manifest.shards) + 1} files" in done.stdout
+    assert f"{url}: sent {len(local.manifest.shards) + 1} files" in done.stdout
 
 
 def test_a_signal_ends_it_though_no_server_answers(local: stoker.Store, tmp_path: Path) -> None:
