@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from doctor.made_records import Pipeline, record_of, seconds_per_step
-from stoker.doctor._diagnosis import Advice
+from stoker.doctor._diagnosis import Advice, Interval
 from stoker.doctor._record import Moment, Record
 from stoker.doctor.analysis._advice import keywords
 from stoker.doctor.analysis._analysis import diagnose
@@ -55,6 +55,14 @@ def test_nothing_is_advised_where_nothing_is_to_be_gained() -> None:
     assert "Leave the loader alone" in diagnosis.sentence
 
 
+def test_a_run_that_free_data_would_speed_up_is_not_said_to_have_nothing_to_gain() -> None:
+    diagnosis = diagnose(record_of(Pipeline()))
+    assert diagnosis.has_nothing_to_gain
+    could_gain = replace(diagnosis, ceiling_speedup=Interval(1.2, 1.1, 1.3))
+    assert not could_gain.has_nothing_to_gain
+    assert not replace(diagnosis, verdict="mixed").has_nothing_to_gain
+
+
 def test_advice_is_ranked_worth_its_while_and_knows_its_limits() -> None:
     widths = []
     for made in STARVED.values():
@@ -72,6 +80,37 @@ def test_only_what_leaves_the_order_alone_is_safe() -> None:
     assert advice["in_order"].changes_training
     assert advice["in_order"].settings == {"in_order": False}
     assert "in_order" not in advice["settings"].settings
+
+
+def made_anew(made: Pipeline) -> Record:
+    """The same run, of a script that makes its DataLoader for every epoch."""
+    record = record_of(made, num_warmup=16, num_normal=64)
+    record.loaders = [replace(loader, num_epochs=10, num_made=10) for loader in record.loaders]
+    return record
+
+
+def test_a_loader_that_is_made_for_every_epoch_should_be_made_once() -> None:
+    made = replace(STARVED["restarts"], num_cores=4)
+    advice = by_key(made_anew(made))
+    once = advice["one loader"]
+    assert once.settings == {}  # no setting does it
+    assert once.action.startswith("Make the DataLoader once, before the loop over epochs, with ")
+    assert "persistent_workers=True" in once.action
+    assert once.place is not None
+    kept = by_key(record_of(made, num_warmup=16, num_normal=64))["settings"]
+    assert once.speedup.value == pytest.approx(kept.speedup.value, rel=1e-6)
+    assert "persistent_workers" not in advice
+    assert "cache" not in advice  # it would be made anew, too
+    assert not any("persistent_workers" in each.settings for each in advice.values())
+
+
+def test_workers_that_would_have_to_start_in_every_short_epoch_are_not_advised() -> None:
+    short = Pipeline(sample_cpu_s=0.0005, num_workers=0, num_cores=4, batches_per_epoch=4)
+    assert by_key(record_of(short))["settings"].settings["persistent_workers"]
+    anew = by_key(made_anew(short))
+    workers = [each.settings["num_workers"] for each in anew.values() if each.settings.get("num_workers")]
+    assert workers == []
+    assert "workers would have to start" in anew["one loader"].reason
 
 
 def test_an_iterable_gets_no_more_than_one_worker() -> None:

@@ -231,6 +231,14 @@ def test_other_users_of_the_machine_are_noted() -> None:
     assert any("Other processes kept 1.4 cores busy" in note for note in diagnose(record).notes)
 
 
+def test_a_loader_that_is_made_for_every_epoch_is_blamed_for_its_workers_restart() -> None:
+    record = record_of(Pipeline(batches_per_epoch=8, start_s=0.1, persistent_workers=False))
+    record.loaders = [replace(loader, num_made=loader.num_epochs) for loader in record.loaders]
+    culprit = diagnose(record).culprit
+    assert "worker restart at each epoch" in culprit
+    assert "the DataLoader is made anew" in culprit
+
+
 def test_ending_the_workers_belongs_to_their_restart() -> None:
     record = record_of(Pipeline(batches_per_epoch=8, start_s=0.01))
     before = diagnose(record).pause_s_per_step

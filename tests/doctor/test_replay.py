@@ -120,6 +120,19 @@ def test_what_is_seen_of_a_batch_is_where_its_tensors_lie(batch: Any) -> None:
     assert pointers_of(batch) == expected
 
 
+@pytest.mark.parametrize(
+    "pair",
+    [
+        [torch.zeros(4, 2), torch.zeros(4)],
+        [torch.zeros(6, 2)[2:], torch.zeros(8)[4:]],  # views
+        [torch.tensor(1.0), torch.zeros(3)],
+        [torch.eye(2).to_sparse(), torch.zeros(2)],
+    ],
+)
+def test_a_pair_is_looked_at_as_any_other_batch(pair: list[torch.Tensor]) -> None:
+    assert look_at(pair) == look_at(tuple(pair))
+
+
 def test_arrays_objects_and_sparse_tensors_are_no_hindrance() -> None:
     array = np.zeros((5, 2))
     pointers, num_samples = look_at((array, torch.eye(2).to_sparse(), Custom(torch.zeros(1))))
@@ -135,8 +148,10 @@ class Nobody:
 
     def saw_backward(self) -> None: ...
     def ended_backward(self, end: int, cpu: int) -> None: ...
+    def ended_step(self, end: int, cpu: int) -> None: ...
 
-    def saw_optimizer(self, optimizer: Any, end: int, cpu: int) -> None: ...
+    def saw_optimizer(self, _: Any) -> bool:
+        return False
 
     def stop(self) -> None: ...
 

@@ -494,6 +494,38 @@ def test_epochs_go_on_until_all_phases_are_through(tmp_path: Path) -> None:
     ]
     assert {pause.kind for pause in record.pauses} == {"epoch start", "validation", "other"}
     assert record.loaders[0].num_epochs > 4
+    assert [loader.is_made_anew for loader in record.loaders] == [True, True]
+
+
+def test_loaders_that_one_line_makes_one_after_another_are_one(tmp_path: Path) -> None:
+    record = examined(
+        tmp_path,
+        """
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        rows, tasks = Rows(16), []
+        for size in (8, 8):
+            task = DataLoader(Rows(size), batch_size=4)
+            tasks.append(task)
+            list(task)  # looked through, and kept
+        for epoch in range(90):
+            loader = DataLoader(rows, batch_size=4)  # the last one is still there
+            for x, y in [*loader, *tasks[0], *tasks[1]]:
+                step(model, optimizer, x, y)
+            loader = DataLoader(rows, batch_size=2)
+            for x, y in loader:
+                step(model, optimizer, x, y)
+                break
+        """,
+        steps=40,
+    )
+    assert record.ended == "stopped", record.error
+    assert [(loader.num_batches, loader.is_made_anew) for loader in record.loaders] == [
+        (2, False),
+        (2, False),
+        (4, True),
+        (8, True),
+    ]
 
 
 def test_workers_batches_are_joined_with_when_they_were_taken(tmp_path: Path) -> None:

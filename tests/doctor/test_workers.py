@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 from torch.utils.data._utils import fetch, worker
 
+from stoker.doctor.making import _fetch
 from stoker.doctor.making._workers import Board, MadeBatch
 
 FETCH_S, TRANSFORM_S, COLLATE_S = 0.004, 0.003, 0.005
@@ -190,6 +191,44 @@ class Nested(Dataset[torch.Tensor]):
 
     def __getitem__(self, index: int) -> Any:
         return next(iter(DataLoader(torch.arange(4.0), batch_size=4))) + index  # type: ignore[arg-type]
+
+
+def quick_batches(folder: Path, num_workers: int) -> list[int]:
+    numbers: Any = range(80)
+    loader: DataLoader[Any] = DataLoader(numbers, num_workers=num_workers)
+    made, batches = observe(folder, loader, epochs=1)
+    assert torch.cat(batches).tolist() == list(range(80))
+    return [batch.number for batch in made]
+
+
+def test_of_many_quick_batches_of_the_main_process_some_are_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sorted(quick_batches(tmp_path / "worker", 1)) == list(range(80))  # no loop waits for these
+    monkeypatch.setattr(_fetch, "_QUICK_NS", 1 << 62)
+    assert quick_batches(tmp_path / "quick", 0) == [*range(32), *range(32, 80, 4)]
+    monkeypatch.setattr(_fetch, "_QUICK_NS", 0)
+    assert quick_batches(tmp_path / "slow", 0) == list(range(80))
+
+
+class SlowOnes(Dataset[int]):
+    """Every fourth batch is slow, and never one that would be looked into."""
+
+    def __len__(self) -> int:
+        return 80
+
+    def __getitem__(self, index: int) -> int:
+        wait_for(0.002 if index % 4 == 1 else 0.0)
+        return index
+
+
+def test_after_a_slow_batch_that_was_passed_over_all_are_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    always = property(lambda _: True, lambda _, __: None)  # whatever the machine does
+    monkeypatch.setattr(_fetch.Probe, "was_quick", always, raising=False)
+    made, _ = observe(tmp_path, DataLoader(SlowOnes()), epochs=1)
+    assert [batch.number for batch in made][-47:] == [32, *range(34, 80)]
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

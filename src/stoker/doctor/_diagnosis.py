@@ -7,6 +7,7 @@ from stoker.doctor._record import Place
 
 Verdict = Literal["input-bound", "copy-bound", "compute-bound", "python-bound", "mixed", "nothing observed"]
 SCHEMA_VERSION = 1
+WORTHWHILE = 1.03  # below that a change is noise, and advice a nuisance
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,12 @@ class Diagnosis:
     step_times: dict[str, tuple[float, ...]] = field(default_factory=dict)  # "step" and each stage: seconds
     # of every normal step in order, for telling a slower run from a noisy one
     samples_per_step: float | None = None
+
+    @property
+    def has_nothing_to_gain(self) -> bool:
+        """True where the model is the limit, and neither a change nor free data would bring anything."""
+        free = self.ceiling_speedup is not None and self.ceiling_speedup.value > WORTHWHILE
+        return self.verdict == "compute-bound" and not self.advice and not free
 
     @property
     def culprit_place(self) -> Place | None:

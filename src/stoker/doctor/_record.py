@@ -3,7 +3,7 @@
     Record
     ├── Machine      cores that the process may use, device, versions
     ├── Loader       each DataLoader of the run: its settings, its role, where it is made
-    │   └── Batch    each batch of it, as the process that made it saw it
+    │   └── Batch    each batch of it, as the process that made it saw it; of many quick ones, some
     ├── Step         each optimizer step: where its time went, and which data it was given
     ├── Pause        time between steps: a new epoch's start, validation
     ├── Line         where Python stood, by a sampler, and for how long
@@ -74,6 +74,12 @@ class Loader:
     num_batches: int | None
     made_at: Place | None  # the DataLoader(...) call in the user's code
     num_epochs: int = 0  # iterators that were made
+    num_made: int = 1  # DataLoaders that the line made, one after another
+
+    @property
+    def is_made_anew(self) -> bool:
+        """True where (nearly) every epoch has a DataLoader of its own: its workers cannot stay."""
+        return self.num_made > 2 and 2 * self.num_made > self.num_epochs  # two may be of two purposes
 
 
 @dataclass(frozen=True)

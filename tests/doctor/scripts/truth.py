@@ -30,6 +30,12 @@ TRUTHS = (
     Truth(
         "worker_restart.py", "input-bound", r"worker restart at each epoch", {"forward": 10, "backward": 5}
     ),
+    Truth(
+        "remade_loader.py",
+        "input-bound",
+        r"worker restart at each epoch .*made anew",
+        {"forward": 10, "backward": 5},
+    ),
     Truth("collate_bound.py", "input-bound", r"pad_by_hand", {"forward": 6, "backward": 4}),
     Truth("copy_heavy.py", "copy-bound", r"copy_heavy\.py:27", {"forward": 2, "backward": 1}),
     Truth("compute_bound.py", "compute-bound", r"", {"forward": 25, "backward": 15}, leaves_alone=True),

@@ -3,14 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
-from stoker.doctor._diagnosis import Advice, Interval, Verdict
+from stoker.doctor._diagnosis import WORTHWHILE, Advice, Interval, Verdict
 from stoker.doctor._record import Loader
 from stoker.doctor._words import duration, listed, percent
 from stoker.doctor.analysis._causes import Blame, Case
 from stoker.doctor.analysis._forecast import Forecast, forecast
 from stoker.doctor.analysis._loop_remedies import loop_remedies
 from stoker.doctor.analysis._model import Model, Setting
-from stoker.doctor.analysis._outlook import WORTHWHILE, Outlook
+from stoker.doctor.analysis._outlook import Outlook
 from stoker.doctor.analysis._remedies import cached_setting, data_remedies
 
 _CACHE_MUST_BEAT = 1.1  # by how much, before memory is spent on what settings do nearly as well
@@ -64,7 +64,36 @@ def _loader_settings(case: Case, predicted: Forecast, outlook: Outlook, loader: 
             )
         )
     singles = _single_settings(case, predicted, outlook, loader)
-    return found + [advice for advice in singles if advice.settings != settings]
+    found += [advice for advice in singles if advice.settings != settings]
+    return found + (_made_once(predicted, outlook, loader, speedup.value) if loader.is_made_anew else [])
+
+
+def _made_once(predicted: Forecast, outlook: Outlook, loader: Loader, reached: float) -> list[Advice]:
+    """One DataLoader for all epochs, if that brings more than settings of one for each."""
+    anew, setting = predicted.model, outlook.best_once
+    once = replace(predicted, model=replace(anew, restarts=False))
+    saved = anew.step_s(anew.present) / once.model.step_s(anew.present)
+    found = once.speedup(setting)
+    speedup = Interval(found.value * saved, found.low * saved, found.high * saved)
+    if speedup.value < WORTHWHILE * reached:
+        return []
+    spelled = _spelled(keywords(loader, anew.present, setting))
+    workers = (
+        "its workers start anew, too" if anew.present.num_workers else "workers would have to start, too"
+    )
+    return [
+        Advice(
+            key="one loader",
+            action="Make the DataLoader once, before the loop over epochs"
+            + (f", with {spelled}." if spelled else "."),
+            reason=f"It is made anew for each epoch, in which {workers}.",
+            speedup=speedup,
+            ram_bytes=outlook.ram_bytes(anew.present, setting),
+            changes_training=False,
+            loader=loader.name,
+            place=loader.made_at,
+        )
+    ]
 
 
 def _with_threads(
@@ -110,18 +139,14 @@ def _single_settings(case: Case, predicted: Forecast, outlook: Outlook, loader: 
         top = max(outlook.by_workers.values())
         workers = min(count for count, speedup in outlook.by_workers.items() if speedup * 1.025 >= top)
         if workers != now.num_workers and top >= WORTHWHILE:
-            setting = replace(
-                now,
-                num_workers=workers,
-                persistent_workers=bool(workers) and (now.persistent_workers or not now.num_workers),
-            )
+            setting = predicted.model.with_workers(workers, may_stay=not now.num_workers)
             add("num_workers", setting, _why(case, predicted.model, setting))
     if outlook.by_prefetch and max(outlook.by_prefetch.values()) >= WORTHWHILE:
         top = max(outlook.by_prefetch.values())
         depth = min(depth for depth, speedup in outlook.by_prefetch.items() if speedup * 1.01 >= top)
         add("prefetch_factor", replace(now, prefetch_factor=depth),
             "Batches take unevenly long; a deeper queue evens them out.")  # fmt: skip
-    if outlook.persistent >= WORTHWHILE and not now.persistent_workers:
+    if outlook.persistent >= WORTHWHILE and not (now.persistent_workers or loader.is_made_anew):
         add("persistent_workers", replace(now, persistent_workers=True),
             f"Workers start anew with each epoch: {duration(case.timing.pause_s)} of a step.")  # fmt: skip
     if outlook.unordered >= WORTHWHILE:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import cast
 
-from stoker.doctor._diagnosis import Diagnosis, Interval, Verdict
+from stoker.doctor._diagnosis import WORTHWHILE, Diagnosis, Interval, Verdict
 from stoker.doctor._record import Record
 from stoker.doctor._words import duration, error_line, percent
 from stoker.doctor.analysis._advice import advise
@@ -95,7 +95,7 @@ def _sentence(judgement: _Judgement, timing: Timing, shares: Shares, found: Blam
     step = f"a step takes {duration(timing.whole_s)}"
     culprit = _culprit(judgement, found)
     ceiling = ""
-    if timing.ceiling is not None and timing.ceiling.value > 1.03:
+    if timing.ceiling is not None and timing.ceiling.value > WORTHWHILE:
         ceiling = f" With data that is always there it would be {timing.ceiling.value:.2f} times as fast."
     match judgement.verdict:
         case "input-bound":
@@ -109,10 +109,8 @@ def _sentence(judgement: _Judgement, timing: Timing, shares: Shares, found: Blam
                 f"Culprit: {culprit}."
             )
         case "compute-bound":
-            rest = "" if gains else " Leave the loader alone: it has nothing to gain."
-            return (
-                f"Compute-bound: {step}, {share['compute-bound']} of it computes: {culprit}.{rest}{ceiling}"
-            )
+            rest = ceiling or ("" if gains else " Leave the loader alone: it has nothing to gain.")
+            return f"Compute-bound: {step}, {share['compute-bound']} of it computes: {culprit}.{rest}"
         case _:
             both = " and ".join(
                 f"{share[verdict]} {verdict.removesuffix('-bound')}"
@@ -137,7 +135,7 @@ def _nothing(record: Record) -> Diagnosis:
     else:
         parts.append("no optimizer step was seen")
     if record.batches:
-        parts.append(f"{len(record.batches)} batches were made")
+        parts.append("batches were made")
     elif record.loaders:
         parts.append(f"{len(record.loaders)} DataLoader(s) were made but gave no batch")
     else:

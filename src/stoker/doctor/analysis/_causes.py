@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from stoker.doctor._diagnosis import Cause
+from stoker.doctor._diagnosis import WORTHWHILE, Cause
 from stoker.doctor._record import Loader, Place, Record
 from stoker.doctor._words import count, duration, listed, percent
 from stoker.doctor.analysis._cost import Cost
 from stoker.doctor.analysis._lines import Hot, where
-from stoker.doctor.analysis._outlook import WORTHWHILE, Outlook
+from stoker.doctor.analysis._outlook import Outlook
 from stoker.doctor.analysis._shares import Shares
 from stoker.doctor.analysis._stages import Timing
 
@@ -104,9 +104,11 @@ def _settings(case: Case) -> list[Cause]:
         return []
     place, workers, cores = loader.made_at, loader.num_workers, case.record.machine.num_cores
     found = []
-    if workers and not loader.persistent_workers and shares.restarting > _WORTH_NAMING:
+    stays = loader.persistent_workers and not loader.is_made_anew
+    if workers and not stays and shares.restarting > _WORTH_NAMING:
         lasts = shares.restarting * case.timing.whole_s * (case.timing.steps_per_epoch or 1)
-        text = f"worker restart at each epoch ({duration(lasts)}: persistent_workers=False)"
+        why = "the DataLoader is made anew" if loader.is_made_anew else "persistent_workers=False"
+        text = f"worker restart at each epoch ({duration(lasts)}: {why})"
         found.append(Cause("worker restart", _saved(outlook.persistent), text, place))
     blocked = _blocked(case)
     if workers > 1 and loader.in_order and blocked > 0.05 and outlook.unordered > WORTHWHILE:

@@ -25,6 +25,7 @@ from stoker.doctor.analysis._stages import Timing
 
 _COPY_BYTES_PER_S = 2e9  # pickling and copying through shared memory, where nothing was measured
 _QUEUE_S = 1.5e-4  # and one trip through the queue
+_FORK_S, _SPAWN_S = 0.035, 1.5  # to start a worker and to end it, where none was seen
 
 
 def fit(record: Record, timing: Timing) -> Model | None:
@@ -58,6 +59,7 @@ def fit(record: Record, timing: Timing) -> Model | None:
         batches_per_step=per_step,
         batches_per_epoch=timing.steps_per_epoch * per_step if timing.steps_per_epoch else None,
         torch_threads=max(1, record.machine.num_torch_threads),
+        restarts=loader.is_made_anew,
     )
     if workers:
         model = _fitted_contention(
@@ -209,8 +211,9 @@ def _fitted_contention(
 def _with_start(model: Model, loader: Loader, timing: Timing) -> Model:
     """What starting the workers takes: the epoch's start without the making of its first batch."""
     if not model.present.num_workers:
-        return replace(model, start_s=0.02 if loader.start_method == "fork" else 1.5)
-    if model.present.persistent_workers or not timing.pause_s or not timing.steps_per_epoch:
+        return replace(model, start_s=_FORK_S if loader.start_method == "fork" else _SPAWN_S)
+    stays = model.present.persistent_workers and not model.restarts
+    if stays or not timing.pause_s or not timing.steps_per_epoch:
         return model
     first = model.flow(model.present)[0].first_s
     return replace(model, start_s=max(0.0, timing.pause_s * timing.steps_per_epoch - first))

@@ -1,7 +1,7 @@
 """How fast a step would be with other settings: the queue, given what `_fit.py` found of a run."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stoker.doctor.analysis._queue import Flow, Loop, play
 
@@ -38,6 +38,7 @@ class Model:
     batches_per_step: float
     batches_per_epoch: float | None
     torch_threads: int
+    restarts: bool = False  # every epoch has a DataLoader of its own, so that no worker outlives one
     job_scale: float = 1.0
     loop_scale: float = 1.0
     correction: float = 1.0
@@ -45,13 +46,19 @@ class Model:
     def step_s(self, setting: Setting) -> float:
         """Seconds from one optimizer step to the next, the epoch's start spread over its steps."""
         flow, num = self.flow(setting)
-        start = 0.0 if setting.persistent_workers or not setting.num_workers else self._start_s(setting)
+        stays = setting.persistent_workers and not self.restarts
+        start = 0.0 if stays or not setting.num_workers else self._start_s(setting)
         if self.batches_per_epoch is not None and num >= self.batches_per_epoch:
             batch = (start + flow.all_s) / num
         else:
             first = start + flow.first_s if setting.num_workers else 0.0
             batch = flow.batch_s + (first / self.batches_per_epoch if self.batches_per_epoch else 0.0)
         return batch * self.batches_per_step * self.correction
+
+    def with_workers(self, num_workers: int, *, may_stay: bool) -> Setting:
+        """The present settings with so many workers, which stay from epoch to epoch if they may and can."""
+        stays = self.present.persistent_workers or (may_stay and not self.restarts)
+        return replace(self.present, num_workers=num_workers, persistent_workers=bool(num_workers) and stays)
 
     def speedup(self, setting: Setting) -> float:
         """Of training, against the present settings."""

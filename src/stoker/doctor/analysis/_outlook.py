@@ -3,11 +3,11 @@
 import math
 from dataclasses import dataclass, replace
 
+from stoker.doctor._diagnosis import WORTHWHILE
 from stoker.doctor._record import Loader, Record
 from stoker.doctor.analysis._model import Model, Setting
 from stoker.doctor.analysis._stages import Timing
 
-WORTHWHILE = 1.03  # below that a change is noise, and advice a nuisance
 _CLOSE_ENOUGH = 1.025  # a cheaper setting that is slower by no more than this is preferred
 _MOST_WORKERS = 64
 _WORKER_BYTES = {"fork": 120 << 20, "spawn": 350 << 20, "forkserver": 350 << 20}  # where none was seen
@@ -20,9 +20,10 @@ class Outlook:
     by_workers: dict[int, float]
     by_prefetch: dict[int, float]
     unordered: float  # in_order=False
-    persistent: float  # persistent_workers=True
+    persistent: float  # persistent_workers=True, of one DataLoader for all epochs
     best: Setting
     best_speedup: float
+    best_once: Setting  # if the DataLoader were made once; the same where it is
     worker_bytes: int  # RAM of one worker, without its batches
     batch_bytes: int
 
@@ -64,16 +65,16 @@ def look_ahead(record: Record, timing: Timing, model: Model) -> Outlook:
     counts = _worker_counts(model, most, is_iterable=loader.is_iterable)
     # workers that stay pay off from the second epoch on; what starting them takes is not known before any
     keeps = loader.num_epochs > 1 or timing.pause_s > 0 or not now.num_workers
-    stays = now.persistent_workers or not now.num_workers
+    once = replace(model, restarts=False)
     by_workers = {
-        count: present_s / model.step_s(replace(now, num_workers=count, persistent_workers=stays))
+        count: present_s / model.step_s(model.with_workers(count, may_stay=not now.num_workers))
         for count in counts
     }
     depths = [depth for depth in (2, 4, 8) if depth > now.prefetch_factor] if now.num_workers else []
     by_prefetch = {depth: present_s / model.step_s(replace(now, prefetch_factor=depth)) for depth in depths}
     if now.num_workers:
         unordered = present_s / model.step_s(replace(now, in_order=False)) if now.in_order else 1.0
-        persistent = present_s / model.step_s(replace(now, persistent_workers=True))
+        persistent = present_s / once.step_s(replace(now, persistent_workers=True))
     else:
         unordered = persistent = 1.0
     best, best_s = _best_setting(model, counts, present_s=present_s, keeps=keeps)
@@ -84,6 +85,9 @@ def look_ahead(record: Record, timing: Timing, model: Model) -> Outlook:
         persistent=persistent,
         best=best,
         best_speedup=present_s / best_s,
+        best_once=_best_setting(once, counts, present_s=present_s, keeps=keeps)[0]
+        if model.restarts
+        else best,
         worker_bytes=worker_bytes,
         batch_bytes=batch_bytes,
         present_workers=now.num_workers,
@@ -96,8 +100,7 @@ def _best_setting(model: Model, counts: list[int], *, present_s: float, keeps: b
     tried = {now: present_s}
 
     def attempt(workers: int, depth: int) -> None:
-        stays = bool(workers) and (keeps or now.persistent_workers)
-        setting = replace(now, num_workers=workers, prefetch_factor=depth, persistent_workers=stays)
+        setting = replace(model.with_workers(workers, may_stay=keeps), prefetch_factor=depth)
         if setting not in tried:
             tried[setting] = model.step_s(setting)
 

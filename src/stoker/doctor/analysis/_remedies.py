@@ -32,7 +32,7 @@ def cached_setting(case: Case, model: Model) -> Cached | None:
     loader, trial = case.loader, case.timing.trial
     if loader is None or trial is None or not trial.is_deterministic or not loader.num_samples:
         return None
-    if loader.is_iterable:
+    if loader.is_iterable or loader.is_made_anew:  # with which the cache would be made anew, and empty
         return None
     num_bytes = loader.num_samples * trial.bytes_per_sample
     used = max((moment.memory_bytes for moment in case.record.moments), default=0)

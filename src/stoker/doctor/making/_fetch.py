@@ -1,7 +1,8 @@
 """Times torch's fetchers: the data set's items and the collate function, apart.
 
 The fetcher's own code stays in use, so its exceptions and results are torch's. The patch adds two frames
-to a traceback and about ten microseconds to a batch.
+to a traceback and about ten microseconds to a batch. In the main process the loop waits for these, so that
+of an epoch's many quick batches only some are looked into.
 """
 
 import time
@@ -13,7 +14,9 @@ from stoker.doctor.making._core_queue import UNTOLD, core_queue
 from stoker.doctor.making._transforms import Chain, find_transforms
 
 UNKNOWN = -1  # in a fetch's figures
+_SEQUENCES = (list, tuple)  # made once: `list | tuple` is made anew in every batch
 _QUICK_NS = 1_000_000  # a fetch below it has hardly waited for a core, and asking takes 5 µs
+_FIRST, _EVERY = 32, 4  # quick ones looked into: so many of an epoch, and then one of so many
 
 
 class Observer(Protocol):
@@ -46,7 +49,8 @@ class Probe:
         self._transforms: list[int] = []
         self.names = self._chain.names
         self.is_fetching = False
-        self.was_quick = False  # the last one
+        self.was_quick = False  # the last one that was looked into
+        self._is_steady = True  # none that was not turned out to be slow
         self.collated_at: tuple[int, int] | None = None  # and on the thread's processor time
         self.keep: Keep | None = None
         fetcher.collate_fn = self.collate
@@ -55,6 +59,17 @@ class Probe:
     def take_out(self) -> None:
         """Leave the data set as it was; the next fetcher's probe looks at it anew."""
         self._chain.take_out()
+
+    def passes_over(self) -> bool:
+        """Whether the fetch that begins is not looked into: enough like it were."""
+        if self._keep_in or not (self.was_quick and self._is_steady):
+            return False
+        return self._number >= _FIRST and self._number % _EVERY > 0
+
+    def passed_over(self, spent_ns: int) -> None:
+        """A fetch that was not looked into took so long; after a slow one, all are."""
+        self._number += 1
+        self._is_steady = spent_ns < _QUICK_NS
 
     def begin(self) -> None:
         if not self._keep_in:
@@ -67,6 +82,8 @@ class Probe:
         self.is_fetching = True
 
     def collate(self, samples: Any) -> Any:
+        if not self.is_fetching:
+            return self._collate(samples)
         # transforms that the collate function calls are its own time, not the fetch's
         self._transforms = self._chain.watch.totals[:]
         if self._auto_collation and hasattr(samples, "__len__"):
@@ -82,9 +99,9 @@ class Probe:
         if not self._keep_in:
             self._chain.take_out()
 
-    def record(self, *, begin: int, end: int, cpu: int, queued: int, index: Any, data: Any) -> None:
+    def record(self, begin: int, end: int, cpu: int, queued: int, index: Any, data: Any) -> None:
         num_samples = self._num_samples
-        if num_samples == UNKNOWN and isinstance(index, list | tuple):
+        if num_samples == UNKNOWN and isinstance(index, _SEQUENCES):
             num_samples = len(index)  # without automatic batching, a sampler may still give lists
         collate, collate_cpu = self._collate_ns, self._collate_cpu_ns
         fetch, fetch_cpu = end - begin - collate, cpu - collate_cpu
@@ -97,7 +114,7 @@ class Probe:
 
 def num_bytes_of(data: Any, *, depth: int = 0) -> int:
     """Bytes of the tensors, arrays and strings in a batch; of long lists, from their first 16 items."""
-    if depth < 4 and isinstance(data, list | tuple):
+    if depth < 4 and isinstance(data, _SEQUENCES):
         sizes = [num_bytes_of(value, depth=depth + 1) for value in data[:16]]
         return sum(sizes) if len(data) <= 16 else sum(sizes) * len(data) // 16
     size = getattr(data, "nbytes", None)
@@ -165,6 +182,11 @@ def _watched_fetch(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
         probe: Probe | None = getattr(self, "stoker_probe", None)
         if probe is None or probe.is_fetching:
             return original(self, possibly_batched_index)
+        if probe.passes_over():
+            begin = time.perf_counter_ns()
+            data = original(self, possibly_batched_index)
+            probe.passed_over(time.perf_counter_ns() - begin)
+            return data
         probe.begin()
         waited = UNTOLD if probe.was_quick else core_queue.waited_ns()
         begin, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
@@ -177,14 +199,7 @@ def _watched_fetch(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
         is_quick = end - begin < _QUICK_NS
         queued = 0 if is_quick and probe.was_quick else core_queue.since(waited)
         with suppress(Exception):  # a batch that can't be put down is still the user's batch
-            probe.record(
-                begin=begin,
-                end=end,
-                cpu=end_cpu - begin_cpu,
-                queued=queued,
-                index=possibly_batched_index,
-                data=data,
-            )
+            probe.record(begin, end, end_cpu - begin_cpu, queued, possibly_batched_index, data)
         probe.was_quick = is_quick and queued != UNTOLD
         return data
 

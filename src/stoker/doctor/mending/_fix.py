@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.doctor._check import compare
-from stoker.doctor._diagnosis import Advice, Comparison, Diagnosis, Interval
+from stoker.doctor._diagnosis import WORTHWHILE, Advice, Comparison, Diagnosis, Interval
 from stoker.doctor._record import Record
 from stoker.doctor.analysis._analysis import diagnose
 from stoker.doctor.mending._patch import Edit, Patch, make_patch
@@ -23,7 +23,6 @@ from stoker.doctor.mending._patch import Edit, Patch, make_patch
 # the edits to apply, and steps that must pass before measuring beyond the usual warm-up
 Measure = Callable[[tuple[Edit, ...], int], Record]
 
-_WORTHWHILE = 1.03  # what brings less is not worth a line of source
 _NOT_KEYWORDS = {"cache", "torch_threads"}
 _MOST_FILLING = 400  # steps in which a cache may fill before its gain is measured
 
@@ -139,7 +138,7 @@ def _applicable(state: _State) -> list[Advice]:
         for advice in state.diagnosis.advice
         if advice.settings
         and not advice.changes_training
-        and advice.speedup.value >= _WORTHWHILE
+        and advice.speedup.value >= WORTHWHILE
         and ("cache" not in advice.settings or advice.loader in again)  # a cache gains in the second epoch
     ]
     return sorted(found, key=lambda advice: (advice.key != "settings", -advice.speedup.value))
@@ -173,7 +172,7 @@ def _judged(edits: tuple[Edit, ...], comparison: Comparison, record: Record, *, 
         return Attempt(edits, comparison, record, is_kept=False, why="the run crashed with these settings")
     if achieved.high < floor:
         why = f"slower beyond noise: {achieved.value:.2f} times the speed"
-    elif achieved.value < floor * _WORTHWHILE:
+    elif achieved.value < floor * WORTHWHILE:
         why = f"no gain that can be told from noise: {achieved.value:.2f} times the speed"
     else:
         return Attempt(edits, comparison, record, is_kept=True, why=f"{achieved.value:.2f} times as fast")

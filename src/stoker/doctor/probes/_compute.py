@@ -28,7 +28,8 @@ class StepDirector(Protocol):
 
     def saw_backward(self) -> None: ...
     def ended_backward(self, end: int, cpu: int) -> None: ...
-    def saw_optimizer(self, optimizer: Any, end: int, cpu: int) -> None: ...
+    def saw_optimizer(self, optimizer: Any, /) -> bool: ...
+    def ended_step(self, end: int, cpu: int) -> None: ...
     def stop(self) -> None: ...
 
 
@@ -42,7 +43,7 @@ class ComputeProbe:
 
     def install(self, swaps: Swaps) -> None:
         """Put in the probes on passes and optimizers until `swaps` closes."""
-        swaps.swap(Tensor, "backward", self._backward(Tensor.backward))
+        # what Tensor.backward calls too
         swaps.swap(torch.autograd, "backward", self._backward(torch.autograd.backward))
         swaps.swap(torch.autograd, "grad", self._backward(torch.autograd.grad))
         swaps.swap(torch.amp.GradScaler, "step", self._scaled_step(torch.amp.GradScaler.step))
@@ -177,26 +178,15 @@ class ComputeProbe:
             return
         tape.optimizer_depth -= 1
         if tape.optimizer_depth == 0:
-            end, cpu = tape.now(), time.process_time_ns()
-            tape.spans.append(
-                (
-                    "optimizer",
-                    tape.optimizer_begin,
-                    end,
-                    -1,
-                    -1,
-                    -1,
-                    False,
-                    False,
-                    True,
-                    None,
-                    cpu,
-                    id(optimizer),
-                )
-            )
+            begin, end = tape.optimizer_begin, tape.now()
+            marks = self._director.saw_optimizer(optimizer)
+            cpu = time.process_time_ns() if marks else 0
+            number = id(optimizer)
+            tape.spans.append(("optimizer", begin, end, -1, -1, -1, False, False, True, None, cpu, number))
             tape.stage = tape.rest
             tape.stepped = True
-            self._director.saw_optimizer(optimizer, end, cpu)
+            if marks:
+                self._director.ended_step(end, cpu)
 
 
 class CallProbe:

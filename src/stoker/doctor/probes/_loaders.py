@@ -22,6 +22,7 @@ class SeenLoader:
     reference: Callable[[], Any]  # gives it as long as it lives; None afterwards
     settings: dict[str, Any]
     num_epochs: int = 0
+    num_made: int = 1  # of those several
     trains: bool = False  # a backward pass followed one of its batches
     is_torch: bool = True  # a DataLoader; else an iterator of another library
 
@@ -49,14 +50,17 @@ class SeenLoaders:
     ) -> SeenLoader:
         """Take note of a DataLoader that was made.
 
-        One that takes the place of a dead one, or of one whose number `is_over`, made by the same line
-        under the same name, is the same to us: scripts that make a new DataLoader for every epoch have
-        one loader, not hundreds.
+        One that takes the place of a dead one, of one over the same data set that was iterated, or of one
+        whose number `is_over`, made by the same line under the same name, is the same to us: scripts that
+        make a new DataLoader for every epoch have one loader, not hundreds.
         """
         for seen in self.all:
-            is_gone = seen.reference() is None or seen.number in is_over
+            last = seen.reference()
+            is_replaced = seen.num_epochs > 0 and getattr(last, "dataset", None) is loader.dataset
+            is_gone = last is None or is_replaced or seen.number in is_over
             if is_gone and seen.place == place is not None and _plain(seen.name) == name:
                 seen.reference = weakref.ref(loader)
+                seen.num_made += 1
                 break
         else:
             seen = SeenLoader(len(self.all), place, self._unique(name), weakref.ref(loader), {})
@@ -115,7 +119,12 @@ class SeenLoaders:
             name = seen.name or _free(role if role != "unused" else "loader", taken)
             taken.add(name)
             found[seen.number] = Loader(
-                name=name, role=role, made_at=seen.place, num_epochs=seen.num_epochs, **seen.settings
+                name=name,
+                role=role,
+                made_at=seen.place,
+                num_epochs=seen.num_epochs,
+                num_made=seen.num_made,
+                **seen.settings,
             )
         return found
 

@@ -31,18 +31,28 @@ def pointers_of(batch: Any) -> set[int]:
 
 def look_at(batch: Any) -> tuple[set[int], int | None]:
     """Addresses of a batch's memory, and the length of its first tensor or array. Asked in every step."""
-    leaves: list[Any]
-    if type(batch) in {list, tuple} and all([type(item) is Tensor for item in batch]):  # noqa: C419 - faster
-        leaves = batch
-    else:
-        leaves = list(_leaves(batch, 4))
-    found = set()
-    for leaf in leaves[:MAX_LEAVES]:
-        found.add(address_of(leaf) if isinstance(leaf, Tensor) else leaf.ctypes.data)
+    if type(batch) is list and len(batch) == 2 and type(batch[0]) is type(batch[1]) is Tensor:
+        return _look_at_pair(*batch)
+    leaves = list(_leaves(batch, 4))
+    found = {
+        address_of(leaf) if isinstance(leaf, Tensor) else leaf.ctypes.data for leaf in leaves[:MAX_LEAVES]
+    }
     found.discard(NO_ADDRESS)
     if not leaves or not leaves[0].ndim:
         return found, None
     return found, leaves[0].shape[0]
+
+
+def _look_at_pair(x: Tensor, y: Tensor) -> tuple[set[int], int | None]:
+    """The same of what nearly every batch is, in about half the time."""
+    try:
+        first = address_of(x) if x.storage_offset() else x.data_ptr()
+        second = address_of(y) if y.storage_offset() else y.data_ptr()
+    except (RuntimeError, NotImplementedError):
+        first, second = address_of(x), address_of(y)
+    found = {first, second}
+    found.discard(NO_ADDRESS)
+    return found, x.size(0) if x.dim() else None
 
 
 def address_of(tensor: Tensor) -> int:

@@ -170,19 +170,23 @@ class Session:
     def _is_by_hand(self) -> bool:
         return not self.tape.has_optimized and self._num_unoptimized > self._most_unoptimized
 
-    def saw_optimizer(self, optimizer: Any, end: int, cpu: int) -> None:
-        """An optimizer has stepped."""
+    def saw_optimizer(self, optimizer: Any) -> bool:
+        """An optimizer has stepped; whether a step ends with it, as no loader tells where one begins."""
         if self._marker is None:
             self._marker = id(optimizer)
             self.device = _device_of(optimizer)
         if self._marker != id(optimizer):
-            return
-        self._num_unfed += 1
+            return False
         if self._num_batches_before != self.loop.num_batches:
             self._num_batches_before, self._num_unfed = self.loop.num_batches, 0
-        if self._num_unfed > _UNFED_STEPS or not self.loop.is_fed():
-            self.tape.rest = self.tape.stage = "other"
-            self.boundary(end, cpu)
+        else:
+            self._num_unfed += 1
+        return self._num_unfed > _UNFED_STEPS or not self.loop.is_fed()
+
+    def ended_step(self, end: int, cpu: int) -> None:
+        """The end of a step, at this time and processor time."""
+        self.tape.rest = self.tape.stage = "other"
+        self.boundary(end, cpu)
 
     def boundary(self, now: int, cpu: int) -> tuple[int, int]:
         """A step is over, at this time and processor time. Gives those at which the next one begins.

@@ -17,11 +17,10 @@ def advice(record: Record, diagnosis: Diagnosis) -> Html | None:
     if diagnosis.verdict == "nothing observed" and not diagnosis.advice:
         return None
     if not diagnosis.advice:
-        leave = diagnosis.verdict == "compute-bound"
         said = (
             "Leave the loader alone: data is there when the model asks for it, and no change to it would "
             "make a step shorter."
-            if leave
+            if diagnosis.has_nothing_to_gain
             else "Nothing that was measured calls for a change."
         )
         return section("advice", "What to do", element("p", said, class_="calm"))

@@ -224,7 +224,8 @@ def _workers(record: Record) -> Html:
                 percent(off_core / fetch) if fetch else NOTHING,
                 percent(queued / busy) if busy and with_queues(batches) else NOTHING,
                 duration(fmean(batch.collate_s for batch in batches)),
-                percent(min(1.0, busy / (end - begin))) if end > begin else NOTHING,
+                # of the loop's own batches, not all may have been looked into
+                percent(min(1.0, busy / (end - begin))) if end > begin and worker >= 0 else NOTHING,
             ]
         )
     headings: list[Child] = ["Worker", "Batches", "A batch", "Fetch", "Waiting", "No core", "Collate", "Busy"]

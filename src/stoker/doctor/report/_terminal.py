@@ -228,9 +228,7 @@ def _causes(causes: tuple[Cause, ...], record: Record) -> RenderableType | None:
 def _advice(diagnosis: Diagnosis, record: Record) -> RenderableType | None:
     title = Text("What to do", style="bold")
     if not diagnosis.advice:
-        return (
-            Group(title, Text("  Leave the loader alone.")) if diagnosis.verdict == "compute-bound" else None
-        )
+        return Group(title, Text("  Leave the loader alone.")) if diagnosis.has_nothing_to_gain else None
     table = Table.grid(padding=(0, 2), expand=True)
     table.add_column(justify="right", style="dim")
     table.add_column(ratio=1, overflow="fold")
