@@ -6,6 +6,7 @@ from torch import nn
 
 import stoker
 from stoker.augment import Pipeline, preset
+from stoker.augment.mix import MixUp
 from stoker.augment.signal import (
     AmplitudeScale,
     ChannelShuffle,
@@ -49,6 +50,33 @@ def test_views_are_independent_and_the_first_is_the_plain_call() -> None:
     assert all(not torch.equal(a, b) for a, b in zip(first["x"], second["x"], strict=True))
     again = aug.views({"x": X[2:4]}, 2, index=INDEX[2:4], epoch=1)
     assert torch.equal(again[1]["x"], second["x"][2:4])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_views_made_together_are_those_made_one_by_one(dtype: torch.dtype) -> None:
+    aug = Pipeline(
+        Speed(return_length=True, p=0.5), GaussianNoise(p=0.5), roles={"x": "signal", "m": "mask"}, seed=3
+    )
+    batch = {"x": X.to(dtype), "m": torch.arange(8)[:, None].expand(8, X.shape[-1]), "y": torch.arange(8)}
+    views = aug.views(batch, 3, index=INDEX, epoch=2)
+    for number, view in enumerate(views):
+        alone = aug.replay(batch, aug.draw(INDEX, 2, view=number))
+        assert view.keys() == alone.keys() >= {"x", "m", "y", "x_length"}
+        assert all(torch.equal(view[name], alone[name]) for name in alone)
+        assert view["y"] is batch["y"]
+        assert view["x"].dtype is dtype
+
+
+def test_views_of_what_mixes_or_learns_are_made_one_by_one() -> None:
+    mixing = Pipeline(MixUp(), roles={"x": "signal"})
+    views = mixing.views({"x": X}, 2, index=INDEX)
+    assert all(
+        torch.equal(view["x"], mixing.replay({"x": X}, mixing.draw(INDEX, view=number))["x"])
+        for number, view in enumerate(views)
+    )
+    leaf = X.clone().requires_grad_()
+    six().views({"x": leaf}, 2, index=INDEX)[1]["x"].sum().backward()
+    assert leaf.grad is not None
 
 
 def test_seed_epoch_sample_and_place_all_count() -> None:

@@ -26,7 +26,7 @@ def parts_of(batch: Mapping[str, Any], stages: Sequence[Stage]) -> list[slice]:
     fields: list[Tensor] = [batch[name] for name in _changed_names(stages)]
     num_samples = len(fields[0]) if fields else 0
     most = max((x.numel() for x in fields), default=0)
-    if most <= _PART or _writes_once(batch, stages) or not _is_divisible(fields, stages):
+    if fits_caches(fields) or _writes_once(batch, stages) or not are_divisible(fields, stages):
         return [slice(0, num_samples)]
     step = max(torch.get_num_threads(), _PART * num_samples // most)  # kernels may divide samples
     return [slice(start, min(start + step, num_samples)) for start in range(0, num_samples, step)]
@@ -68,8 +68,13 @@ def _changed_names(stages: Sequence[Stage]) -> set[str]:
     return {name for stage in stages for name in stage.roles}
 
 
-def _is_divisible(fields: Sequence[Tensor], stages: Sequence[Stage]) -> bool:
-    """Whether all is on the host, needs no gradient, now or later, and does not mix samples."""
+def fits_caches(fields: Sequence[Tensor], times: int = 1) -> bool:
+    """Whether so many of these fields stay in the caches from one stage to the next."""
+    return times * max((x.numel() for x in fields), default=0) <= _PART
+
+
+def are_divisible(fields: Sequence[Tensor], stages: Sequence[Stage]) -> bool:
+    """Whether samples may be changed in any company: on the host, no gradients now or later, no mixing."""
     mixes = any(isinstance(stage.transforms[0], Mixing) for stage in stages)
     learns = torch.is_grad_enabled() and any(
         parameter.requires_grad

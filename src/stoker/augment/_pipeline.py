@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stoker.augment._draws import Draws
 from stoker.augment._keys import device_keys, host_keys
 from stoker.augment._layout import Layout
 from stoker.augment._memory import Memory
-from stoker.augment._parts import parts_of, run_parts
+from stoker.augment._parts import are_divisible, fits_caches, parts_of, run_parts
 from stoker.augment._stages import Fields, check_fields, make_stages, run_rows, run_static
 from stoker.augment._transform import ROLES, Role, Transform
 from stoker.errors import UsageError
@@ -87,6 +88,8 @@ class Pipeline(nn.Module):
             return [dict(batch) for _ in range(num_views)]
         if index is None:
             index = self._numbers(batch)
+        if self._are_small(batch, num_views) and not (_elsewhere(index) or _elsewhere(epoch)):
+            return self._views_together(batch, num_views, _whole_numbers(index), int(epoch))
         return [self._view(batch, index, epoch, view) for view in range(num_views)]
 
     def draw(
@@ -183,6 +186,21 @@ class Pipeline(nn.Module):
         )
         return self.replay(batch, self.draw(index, epoch, view=view, device=device))
 
+    def _are_small(self, batch: Mapping[str, Any], num_views: int) -> bool:
+        """Whether calls outweigh work, so that all views had better be one batch."""
+        fields = [x for name in self.roles if isinstance(x := batch.get(name), Tensor)]
+        return are_divisible(fields, self._stages) and fits_caches(fields, num_views)
+
+    def _views_together(
+        self, batch: Mapping[str, Any], num_views: int, numbers: NDArray[np.int64], epoch: int
+    ) -> list[Batch]:
+        check_fields(batch, self.roles, len(numbers))
+        keys = [host_keys((self.seed, epoch, view), numbers) for view in range(num_views)]
+        together = {name: torch.cat([batch[name]] * num_views) for name in self.roles}
+        changed = self.replay(together, self._layout.host_draws(np.concatenate(keys)))
+        parts = {name: x.chunk(num_views) for name, x in changed.items()}
+        return [{**batch, **{name: x[view] for name, x in parts.items()}} for view in range(num_views)]
+
     def _run(
         self, batch: Mapping[str, Any], draws: Draws, results: Mapping[str, Tensor], *, static: bool
     ) -> Batch:
@@ -228,7 +246,7 @@ def _elsewhere(number: Any) -> bool:
     return torch.compiler.is_compiling() or (isinstance(number, Tensor) and number.device.type != "cpu")
 
 
-def _whole_numbers(index: Any) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _whole_numbers(index: Any) -> NDArray[np.int64]:
     numbers = index.numpy() if isinstance(index, Tensor) else np.asarray(index)
     if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
         raise UsageError(

@@ -59,7 +59,7 @@ def on_host(x: Tensor) -> bool:
 class Transform(nn.Module):
     """A change of some fields of a batch, with its own parameters for every sample.
 
-    Class attributes:
+    Class attributes (`writes` may be an instance's):
         roles: those it changes. The first is taken for a tensor that comes without a role.
         neutral: parameters at which nothing changes. Samples that are not chosen get them.
         every_row: all rows are computed, the neutral ones too, because that is cheaper than picking
@@ -76,7 +76,7 @@ class Transform(nn.Module):
     roles: ClassVar[tuple[Role, ...]]
     neutral: ClassVar[Mapping[str, float]] = {}
     every_row: ClassVar[bool] = False
-    writes: ClassVar[bool] = False
+    writes: bool = False
     keeps_shape: ClassVar[bool] = True
 
     def __init__(

@@ -9,7 +9,7 @@ import pytest
 import stoker
 from stoker.errors import StoreWriteError, UsageError
 from stoker.store import _shard
-from stoker.store._layout import Column
+from stoker.store._layout import Column, open_columns
 from stoker.store.remote import RemoteShards
 from stoker.store.remote._folder import CacheFolder
 from support.datasets import assert_same
@@ -136,7 +136,6 @@ def test_what_a_thread_is_opening_is_not_removed_though_another_thread_closes_it
     entries = local.manifest.shards
     budget = local.manifest.index.num_bytes + max(entry.num_bytes for entry in entries)
     store = stoker.open(url, cache_bytes=budget)
-    open_columns = _shard.open_columns
     other = stoker.open(url, cache_bytes=budget, deadline_s=0.1)
 
     def open_late(path: Path, expected_bytes: int) -> dict[str, Column]:

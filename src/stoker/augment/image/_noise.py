@@ -6,10 +6,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from stoker.augment import _kernels
 from stoker.augment._distributions import Draw, Uniform, distribution
 from stoker.augment._draws import Params
 from stoker.augment._geometry import check_ignore
-from stoker.augment._noise import normal_noise
+from stoker.augment._noise import normal_noise, with_noise
 from stoker.augment._registry import register
 from stoker.augment._transform import Declared, Role
 from stoker.augment.image._affine import ratio_distribution
@@ -34,10 +35,15 @@ class GaussianNoise(ImageTransform):
     def __init__(self, std: Draw = 0.03, *, p: float = 1.0) -> None:
         self.std = distribution(std, "std", within=(0, float("inf")))
         super().__init__(p=p, draws={"std": self.std}, num_noises=1)
+        self.writes = _kernels.are_installed()
 
     def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
         """See the base class."""
-        return _noise_like(x, params).mul_(params.like("std", x)).add_(x)
+        return with_noise(x, params.like("std", x).to(x.dtype), params.noise_keys[:, 0])
+
+    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
+        """See the base class."""
+        with_noise(x, params.like("std", x).to(x.dtype), params.noise_keys[:, 0], out)
 
 
 @register("image")

@@ -5,6 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from stoker.augment import _kernels
 from stoker.augment._distributions import Draw, Uniform, distribution
 from stoker.augment._draws import Params
 from stoker.augment._registry import register
@@ -136,7 +137,10 @@ def stretches(length: Tensor, start: Tensor, total: int) -> tuple[Tensor, Tensor
 
 
 def clear_stretches(x: Tensor, first: Tensor, length: Tensor) -> None:
-    """Set stretches of x [B, ..., total] on the host to zero."""
+    """Set stretches of x [B, C, total] on the host, which is contiguous, to zero."""
+    if _kernels.are_installed():
+        _kernels.clear(x.numpy(), first.numpy(), length.numpy())
+        return
     rows = x.numpy()
     for row, starts, lengths in zip(rows, first.tolist(), length.tolist(), strict=True):
         for begin, count in zip(starts, lengths, strict=True):

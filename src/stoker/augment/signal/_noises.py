@@ -1,13 +1,15 @@
 """Adding what a recording adds: noise, wander of the baseline, hum of the mains."""
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from stoker.augment import _kernels
 from stoker.augment._distributions import Choice, Draw, Uniform, distribution
 from stoker.augment._draws import Params
-from stoker.augment._noise import normal_noise
+from stoker.augment._noise import with_noise
 from stoker.augment._registry import register
 from stoker.augment._transform import Declared, Role, Transform
 from stoker.augment.signal._units import root_mean_square
@@ -21,7 +23,8 @@ _STRIDE = 128  # samples from start to start: few sines, and loops over steps th
 class GaussianNoise(Transform):
     """Add white noise at a signal-to-noise ratio, independent over channels and time.
 
-    The signal's power is the mean square of the sample, over all its channels.
+    The signal's power is the mean square of the sample, over all its channels. At a ratio of inf it stays as
+    it is.
 
     Args:
         snr_db: a pair, a distribution, or a number for always the same; in decibels.
@@ -29,17 +32,26 @@ class GaussianNoise(Transform):
     """
 
     roles = ("signal",)
+    neutral: ClassVar = {"snr_db": math.inf}
 
     def __init__(self, snr_db: Draw = (20, 40), *, p: float = 1.0) -> None:
         self.snr_db = distribution(snr_db, "snr_db")
         super().__init__(p=p, draws={"snr_db": self.snr_db}, num_noises=1)
+        self.writes = _kernels.are_installed()
 
     def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
         """See the base class."""
-        ratio = torch.exp(params.like("snr_db", x).double() * -_NEPER)
-        sigma = root_mean_square(x) * ratio.to(x.dtype)
-        noise = normal_noise(params.noise_keys[:, 0], x.shape[1], x.shape[2])
-        return noise.mul_(sigma).add_(x) if _may_write(noise, x) else x + noise * sigma
+        return with_noise(x, root_mean_square(x) * self._ratio(x, params), params.noise_keys[:, 0])
+
+    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
+        """See the base class."""
+        ratio = self._ratio(x, params)
+        std = (root_mean_square(x) * ratio).masked_fill_(ratio == 0, 0)  # of a row that is not finite, too
+        with_noise(x, std, params.noise_keys[:, 0], out)
+
+    def _ratio(self, x: Tensor, params: Params) -> Tensor:
+        """Of the noise to the signal: [B, 1, 1]."""
+        return torch.exp(params.like("snr_db", x).double() * -_NEPER).to(x.dtype)
 
 
 @register("signal")
@@ -158,11 +170,6 @@ def sum_of_sines(turns: Tensor, phase: Tensor, strength: Tensor, x: Tensor) -> T
         total = part if total is None else total + part
     assert total is not None
     return total.flatten(1)[:, :length]
-
-
-def _may_write(noise: Tensor, x: Tensor) -> bool:
-    """Whether the noise's own memory can take the result."""
-    return noise.dtype == x.dtype and not (x.requires_grad or torch.compiler.is_compiling())
 
 
 def _check_rate(sample_rate: float) -> float:

@@ -2,19 +2,31 @@
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from stoker.augment import _kernels
 from stoker.augment._distributions import Draw, Uniform, distribution
 from stoker.augment._draws import Params
 from stoker.augment._registry import register
 from stoker.augment._transform import Role, Transform
 from stoker.augment.signal._masks import filtered
-from stoker.augment.signal._positions import ONE, interpolated, nearest
+from stoker.augment.signal._positions import (
+    ONE,
+    Places,
+    interpolated,
+    nearest,
+    places,
+    write_interpolated,
+    write_nearest,
+)
 from stoker.augment.signal._spectrum import extended, extension, fast_length
 from stoker.errors import UsageError
+
+Steps = TypeVar("Steps", Tensor, Places)  # int64 [B], in fixed point
 
 _EDGE = 0.05  # of the filter against aliasing, as a fraction of half the sample rate
 
@@ -56,21 +68,28 @@ class Speed(Transform):
             raise UsageError(f"align must be 'center' or 'start', got {align!r}")
         self.align = align
         self.antialias = antialias
+        self.writes = _kernels.are_installed() and not antialias
         self.return_length = return_length
         self.ignore = ignore
 
     def change(self, x: Tensor, params: Params, role: Role) -> Tensor:
         """See the base class."""
-        length = x.shape[-1]
-        step = (params["rate"].double() * ONE).to(torch.int64)[:, None]  # exact
-        place = torch.arange(length, device=x.device) * step
-        if self.align == "center":
-            place += (ONE - step) * (length - 1) >> 1
+        step = (params["rate"].double() * ONE).to(torch.int64)  # exact
+        place = places(self._first(step, x.shape[-1]), step, x.shape[-1])
         if role == "mask":
             return nearest(x, place, self.ignore)
         if self.antialias and self.rate.bounds[1] > 1:
             x = _below(x, params["rate"])
         return interpolated(x, place)
+
+    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:
+        """See the base class."""
+        step = (params.on_host("rate") * float(ONE)).astype(np.int64)  # exact, in float32 too: a power of two
+        first = self._first(step, x.shape[-1])
+        if role == "mask":
+            write_nearest(out, x, first, step, self.ignore)
+        else:
+            write_interpolated(out, x, first, step)
 
     def extras(self, fields: Mapping[str, Tensor], params: Params) -> dict[str, Tensor]:
         """Where the signal is, if asked for."""
@@ -84,6 +103,11 @@ class Speed(Transform):
             end = torch.floor(middle + (last - middle) / rate).to(torch.int64) + 1
             found |= {f"{name}_start": start, f"{name}_length": end - start}
         return found
+
+    def _first(self, step: Steps, length: int) -> Steps:
+        """The place that is shown first, of each sample, where places are a step from each other."""
+        still = length - 1 if self.align == "center" else 0  # twice the sample that stays where it is
+        return (ONE - step) * still >> 1
 
 
 @register("signal")

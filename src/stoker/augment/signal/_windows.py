@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor
 
+from stoker.augment import _kernels
 from stoker.augment._distributions import Draw, Uniform, distribution
 from stoker.augment._draws import Params
 from stoker.augment._registry import register
@@ -63,6 +64,11 @@ class TimeShift(Transform):
         """See the base class; two copies a row."""
         length = x.shape[-1]
         shift, _ = self._shift(params, length)
+        if _kernels.are_installed():
+            new, old = _kernels.rows_of(out), _kernels.rows_of(x)
+            fill = new.dtype.type(self._fill(role))
+            _kernels.shift(new, old, shift.numpy(), fill, self.circular, out is x)
+            return
         source, target = x.numpy(force=True), out.numpy()
         for new, old, steps in zip(target, source, shift.tolist(), strict=True):
             if steps == 0 and out is x:

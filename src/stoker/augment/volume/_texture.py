@@ -1,14 +1,15 @@
 """Making volumes grainy or smooth."""
 
 import math
+from typing import ClassVar
 
-import torch
 from torch import Tensor
 
+from stoker.augment import _kernels
 from stoker.augment._blur import blur_radius, gaussian_blur
 from stoker.augment._distributions import Draw, distribution
 from stoker.augment._draws import Params
-from stoker.augment._noise import normal_noise
+from stoker.augment._noise import with_noise
 from stoker.augment._registry import register
 from stoker.augment._transform import Role, Transform
 from stoker.augment.volume._axes import AxisDraw, as_float, declared, drawn, per_axis
@@ -25,10 +26,12 @@ class GaussianNoise(Transform):
     """
 
     roles = ("volume",)
+    neutral: ClassVar = {"std": 0.0}
 
     def __init__(self, std: Draw = (0.0, 0.1), *, p: float = 1.0) -> None:
         self.std = distribution(std, "std", within=(0, math.inf))
         super().__init__(p=p, draws={"std": self.std}, num_noises=1)
+        self.writes = _kernels.are_installed()
 
     def prepare(self, x: Tensor, role: Role) -> Tensor:  # noqa: ARG002
         """See the base class."""
@@ -36,10 +39,11 @@ class GaussianNoise(Transform):
 
     def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
         """See the base class."""
-        noise = normal_noise(params.noise_keys[:, 0], x.shape[1], x.shape[2:].numel()).reshape(x.shape)
-        std = params.like("std", x)
-        own = noise.dtype == x.dtype and not (x.requires_grad or torch.compiler.is_compiling())
-        return noise.mul_(std).add_(x) if own else x + noise * std
+        return with_noise(x, params.like("std", x).to(x.dtype), params.noise_keys[:, 0])
+
+    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
+        """See the base class."""
+        with_noise(x, params.like("std", x).to(x.dtype), params.noise_keys[:, 0], out)
 
 
 @register("volume")
