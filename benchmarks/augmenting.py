@@ -134,7 +134,7 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(options.threads)  # of the peers
     folder = Path(tempfile.mkdtemp(prefix="stoker-augmenting-"))
     peers = Peers(reuse=True)
-    report = Report("augmenting", ("torch", "numpy", "scipy", "pillow", "monai"))
+    report = Report("augmenting", ("torch", "numpy", "scipy", "numba", "pillow", "monai"))
     threads = f"{options.threads} thread" + "s" * (options.threads > 1)
     bench = Bench(report, folder, QUICK if options.quick else Sizes(), peers, threads)
     try:

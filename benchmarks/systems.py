@@ -35,7 +35,7 @@ def main() -> None:
         parser.error(f"no section is called {', '.join(sorted(unknown))}; there are {', '.join(there)}")
     missed: list[str] = []
     for name in options.sections or there:
-        libraries = ("torch", "numpy", "scipy", "h5py")
+        libraries = ("torch", "numpy", "scipy", "numba", "h5py")
         report = Report(SECTIONS[name], libraries, command=f"systems.py {name}")
         importlib.import_module(SECTIONS[name]).measure(report, quick=options.quick)
         if options.quick:

@@ -27,6 +27,15 @@ def test_any_position_is_computed_alone(size: int, key: int, data: st.DataObject
     assert ((together >= 0) & (together < size)).all()
 
 
+@given(size=st.integers(4097, 2**19), key=st.integers(0, 2**64 - 1))
+@settings(max_examples=30)
+def test_many_positions_are_looked_up_to_the_same_effect(size: int, key: int) -> None:
+    permutation = Permutation(size, key)
+    positions = np.arange(size)[-(2**14) :]
+    few = [permutation(part) for part in np.array_split(positions, len(positions) // 60)]
+    np.testing.assert_array_equal(permutation(positions), np.concatenate(few))
+
+
 def test_a_permutation_looks_random() -> None:
     size = 10_007
     shuffled = Permutation(size, 5)(np.arange(size))

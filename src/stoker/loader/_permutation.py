@@ -30,10 +30,17 @@ def mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def derive(*parts: int) -> int:
     """A key from several numbers, such as seed, epoch and purpose; each counts, in its place."""
-    key = np.uint64(0)
+    key = 0
     for part in parts:
-        key = mix(np.array([(int(key) + _GOLDEN + (part & _MASK)) & _MASK], np.uint64))[0]
-    return int(key)
+        key = _mixed((key + _GOLDEN + part) & _MASK)
+    return key
+
+
+def _mixed(value: int) -> int:
+    """`mix` of a single number, for which Python is quicker than numpy."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        value = (value ^ (value >> shift)) * factor & _MASK
+    return value
 
 
 class Permutation:
@@ -52,10 +59,13 @@ class Permutation:
         """Where each position goes; positions are in ``range(size)``."""
         if self._table is not None:
             return self._table[positions]
-        found = self._pass(positions.astype(np.uint64))
+        run = self._pass
+        if len(positions) > 2 * int(self._high_mask):  # so many that no half goes unasked for
+            run = functools.partial(self._pass_by_tables, self._tables())
+        found = run(positions.astype(np.uint64))
         outside = np.flatnonzero(found >= self.size)
         while len(outside):
-            found[outside] = self._pass(found[outside])
+            found[outside] = run(found[outside])
             outside = outside[found[outside] >= self.size]
         return found.astype(np.int64)
 
@@ -64,6 +74,25 @@ class Permutation:
         for even, odd in zip(self._keys[::2], self._keys[1::2], strict=True):
             high ^= mix(low + even) & self._high_mask
             low ^= mix(high + odd) & self._low_mask
+        high <<= self._low_bits
+        high |= low
+        return high
+
+    def _tables(self) -> list[NDArray[np.uint64]]:
+        """What each round makes of each half that there can be."""
+        low, high = (np.arange(int(mask) + 1, dtype=np.uint64) for mask in (self._low_mask, self._high_mask))
+        even = [mix(low + key) & self._high_mask for key in self._keys[::2]]
+        odd = [mix(high + key) & self._low_mask for key in self._keys[1::2]]
+        return [table for pair in zip(even, odd, strict=True) for table in pair]
+
+    def _pass_by_tables(
+        self, tables: list[NDArray[np.uint64]], number: NDArray[np.uint64]
+    ) -> NDArray[np.uint64]:
+        """The same: looked up, a round takes a quarter of the time."""
+        high, low = number >> self._low_bits, number & self._low_mask
+        for even, odd in zip(tables[::2], tables[1::2], strict=True):
+            high ^= even.take(low.view(np.int64), mode="clip")  # quicker than a look at every index
+            low ^= odd.take(high.view(np.int64), mode="clip")
         high <<= self._low_bits
         high |= low
         return high
