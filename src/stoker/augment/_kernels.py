@@ -107,17 +107,17 @@ def add_normal(
 def resample(out: Any, x: Any, first: Any, step: Any, scale: Any, in_place: bool) -> None:  # noqa: FBT001
     """Each row read at first + t · step, linearly; it is 0 beyond its ends.
 
-    Shape: out [B, C, T]; x [B, C, S], in place if it is out; first, step int64 [B] in fixed point, step > 0;
+    Shape: out, x [B, C, T], in place if they are one; first, step int64 [B] in fixed point, step > 0;
     scale: 2⁻³² of the same dtype.
     """
-    size, length = x.shape[2], out.shape[2]
-    source = np.zeros(size + 3, x.dtype)  # from one sample before the row to two after it
+    length = x.shape[2]
+    source = np.zeros(length + 3, x.dtype)  # from one sample before the row to two after it
     before, share = np.empty(length, np.uint64), np.empty(length, x.dtype)
     for row in range(len(x)):
         start, by = first[row], step[row]
-        is_same = start == 0 and by == _ONE and size == length
+        is_same = start == 0 and by == _ONE
         for t in range(0 if is_same else length):
-            place = min(max(start + t * by, -_ONE), size * _ONE)
+            place = min(max(start + t * by, -_ONE), length * _ONE)
             before[t] = (place >> 32) + 1
             share[t] = np.uint32(place & (_ONE - 1))
             share[t] *= scale
@@ -127,7 +127,7 @@ def resample(out: Any, x: Any, first: Any, step: Any, scale: Any, in_place: bool
                 if not in_place:
                     new[:] = old
                 continue
-            for t in range(size):
+            for t in range(length):
                 source[t + 1] = old[t]
             for t in range(length):
                 left = source[before[t]]
@@ -137,22 +137,22 @@ def resample(out: Any, x: Any, first: Any, step: Any, scale: Any, in_place: bool
 @_compiled
 def pick(out: Any, x: Any, first: Any, step: Any, fill: Any, in_place: bool) -> None:  # noqa: FBT001
     """As ``resample``, of any dtype, by the nearest sample; it is ``fill`` beyond its ends."""
-    size = x.shape[2]
-    source = np.empty(size, x.dtype)
+    length = x.shape[2]
+    source = np.empty(length, x.dtype)
     for row in range(len(x)):
         start, by = first[row] + (_ONE >> 1), step[row]
-        is_same = first[row] == 0 and by == _ONE and size == out.shape[2]
+        is_same = first[row] == 0 and by == _ONE
         for channel in range(x.shape[1]):
             old, new = x[row, channel], out[row, channel]
             if is_same:
                 if not in_place:
                     new[:] = old
                 continue
-            for t in range(size):
+            for t in range(length):
                 source[t] = old[t]
-            for t in range(len(new)):
+            for t in range(length):
                 place = (start + t * by) >> 32
-                new[t] = source[place] if 0 <= place < size else fill
+                new[t] = source[place] if 0 <= place < length else fill
 
 
 @_compiled

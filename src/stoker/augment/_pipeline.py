@@ -13,7 +13,7 @@ from stoker.augment._draws import Draws
 from stoker.augment._keys import device_keys, host_keys
 from stoker.augment._layout import Layout
 from stoker.augment._memory import Memory
-from stoker.augment._parts import are_divisible, fits_caches, parts_of, run_parts
+from stoker.augment._parts import are_divisible, few_threads, fits_caches, parts_of, run_parts
 from stoker.augment._stages import Fields, check_fields, make_stages, run_rows, run_static
 from stoker.augment._transform import ROLES, Role, Transform
 from stoker.errors import UsageError
@@ -126,7 +126,8 @@ class Pipeline(nn.Module):
             return self._run(batch, draws, {}, static=True)
         parts = parts_of(batch, self._stages)
         if len(parts) == 1:
-            return self._run(batch, draws, {}, static=False)
+            with few_threads([batch[name] for name in self.roles]):
+                return self._run(batch, draws, {}, static=False)
 
         def run(part: slice, here: Mapping[str, Any], results: Mapping[str, Tensor]) -> Batch:
             return self._run(here, draws.part(part), results, static=False)
@@ -196,8 +197,9 @@ class Pipeline(nn.Module):
     ) -> list[Batch]:
         check_fields(batch, self.roles, len(numbers))
         keys = [host_keys((self.seed, epoch, view), numbers) for view in range(num_views)]
-        together = {name: torch.cat([batch[name]] * num_views) for name in self.roles}
-        changed = self.replay(together, self._layout.host_draws(np.concatenate(keys)))
+        with few_threads([batch[name] for name in self.roles]):
+            together = {name: torch.cat([batch[name]] * num_views) for name in self.roles}
+            changed = self.replay(together, self._layout.host_draws(np.concatenate(keys)))
         parts = {name: x.chunk(num_views) for name, x in changed.items()}
         return [{**batch, **{name: x[view] for name, x in parts.items()}} for view in range(num_views)]
 

@@ -59,12 +59,13 @@ def on_host(x: Tensor) -> bool:
 class Transform(nn.Module):
     """A change of some fields of a batch, with its own parameters for every sample.
 
-    Class attributes (`writes` may be an instance's):
+    Class attributes:
         roles: those it changes. The first is taken for a tensor that comes without a role.
         neutral: parameters at which nothing changes. Samples that are not chosen get them.
         every_row: all rows are computed, the neutral ones too, because that is cheaper than picking
             rows out and putting them back. Needs `neutral`, at which `change` must give x bit by bit.
-        writes: it has `write`, which on the CPU is called in place of `change`. Needs `neutral`.
+        writes: it has `write`, which on the CPU is called in place of `change`. Needs `neutral`. May be an
+            instance's, where that is not always so.
         keeps_shape: False for a transform such as a crop, which then cannot have p below 1.
 
     Args:

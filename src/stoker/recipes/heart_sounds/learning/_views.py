@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.augment import Pipeline, preset
+from stoker.augment._parts import few_threads
 from stoker.recipes.heart_sounds.learning._parts import OUTSIDE, part_mask
 
 _MASK_S = 0.03  # the longest stretch that the preset's time mask takes
@@ -24,8 +25,9 @@ class TwoViews:
     def __call__(self, batch: Mapping[str, Any], *, index: Any, epoch: int) -> dict[str, Any]:
         """See the class."""
         x = batch["x"]
-        fields = {"x": x, "parts": part_mask(batch["bounds"], x.shape[-1])}
-        first, second = self.pipeline.views(fields, 2, index=index, epoch=epoch)
+        with few_threads([x]):
+            fields = {"x": x, "parts": part_mask(batch["bounds"], x.shape[-1])}
+            first, second = self.pipeline.views(fields, 2, index=index, epoch=epoch)
         return {
             "first": first["x"],
             "second": second["x"],
