@@ -8,6 +8,7 @@ import torch
 import stoker
 from stoker.augment import Pipeline
 from stoker.augment.signal import GaussianNoise, TimeMask, TimeShift
+from stoker.errors import UsageError
 
 COUNT = 50
 
@@ -19,7 +20,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> stoker.Store:
     return stoker.pack(samples, tmp_path_factory.mktemp("a") / "a.stoker", workers=0, progress=False)
 
 
-def loader(store: stoker.Store, *, ahead: bool | None, augment: Any = None, **options: Any) -> stoker.Loader:
+def loader(
+    store: stoker.Store, *, ahead: bool | int | None, augment: Any = None, **options: Any
+) -> stoker.Loader:
     noisy = Pipeline(TimeShift(0.2), GaussianNoise((10, 20)), TimeMask(9), roles={"x": "signal"}, seed=5)
     return stoker.Loader(store, 8, seed=1, augment=augment or noisy, augment_ahead=ahead, **options)
 
@@ -28,8 +31,12 @@ def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("stoker-augment")]
 
 
-def test_batches_and_states_are_those_without(store: stoker.Store) -> None:
-    with loader(store, ahead=True) as far, loader(store, ahead=False) as near:
+several = pytest.mark.parametrize("num_ahead", [1, 2, 5])
+
+
+@several
+def test_batches_and_states_are_those_without(store: stoker.Store, num_ahead: int) -> None:
+    with loader(store, ahead=num_ahead) as far, loader(store, ahead=False) as near:
         for _ in range(3):
             num_steps = 0
             for a, b in zip(far, near, strict=True):
@@ -40,11 +47,12 @@ def test_batches_and_states_are_those_without(store: stoker.Store) -> None:
             assert num_steps == len(far)
 
 
-def test_every_step_can_be_resumed(store: stoker.Store) -> None:
+@several
+def test_every_step_can_be_resumed(store: stoker.Store, num_ahead: int) -> None:
     with loader(store, ahead=False) as plain:
         whole = [batch["x"].clone() for batch in plain]
     for left_at in range(1, len(whole)):
-        with loader(store, ahead=True) as first, loader(store, ahead=True) as second:
+        with loader(store, ahead=num_ahead) as first, loader(store, ahead=num_ahead) as second:
             batches = iter(first)
             for _ in range(left_at):
                 next(batches)
@@ -72,6 +80,43 @@ def test_the_next_batch_is_made_while_one_is_used(store: stoker.Store) -> None:
     assert threads() == []
 
 
+def test_several_are_made_at_once_and_given_in_order(store: stoker.Store) -> None:
+    together = threading.Barrier(3)
+    first: list[int] = []
+
+    def augment(batch: dict[str, Any], **_: Any) -> dict[str, Any]:
+        if len(first) < 3:
+            first.append(1)
+            together.wait(60)  # nobody goes on alone
+        return batch
+
+    with loader(store, ahead=3, augment=augment) as ahead, loader(store, ahead=False) as plain:
+        for a, b in zip(ahead, plain, strict=True):
+            assert torch.equal(a["index"], b["index"])
+    assert threads() == []
+
+
+def test_nobody_waits_for_the_batches_behind_one_that_is_ready(store: stoker.Store) -> None:
+    used = threading.Event()
+    calls: list[int] = []
+
+    def augment(batch: dict[str, Any], **_: Any) -> dict[str, Any]:
+        calls.append(1)
+        if len(calls) > 1:
+            assert used.wait(60)
+        return batch
+
+    with loader(store, ahead=2, augment=augment) as ahead:
+        for _ in ahead:
+            used.set()
+    assert len(calls) == len(ahead)
+
+
+def test_a_number_below_zero_is_refused(store: stoker.Store) -> None:
+    with pytest.raises(UsageError, match=r"augment_ahead must be True, False or a number of batches, got -1"):
+        loader(store, ahead=-1)
+
+
 def test_on_a_cpu_alone_it_is_not_done_unless_asked(
     store: stoker.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,15 +129,17 @@ def test_on_a_cpu_alone_it_is_not_done_unless_asked(
     assert threads() == []
 
 
-def test_an_error_comes_with_its_own_batch(store: stoker.Store) -> None:
+@several
+def test_an_error_comes_with_its_own_batch(store: stoker.Store, num_ahead: int) -> None:
+    with loader(store, ahead=False) as plain:
+        third = [batch["index"] for batch in plain][2]
+
     def augment(batch: dict[str, Any], **_: Any) -> dict[str, Any]:
-        calls.append(1)
-        if len(calls) == 3:
+        if torch.equal(batch["index"], third):
             raise ZeroDivisionError("of the third")
         return batch
 
-    calls: list[int] = []
-    with loader(store, ahead=True, augment=augment) as ahead:
+    with loader(store, ahead=num_ahead, augment=augment) as ahead:
         batches = iter(ahead)
         next(batches)
         next(batches)
@@ -102,11 +149,12 @@ def test_an_error_comes_with_its_own_batch(store: stoker.Store) -> None:
     assert threads() == []
 
 
-def test_it_may_be_left_begun_anew_and_closed_at_any_time(store: stoker.Store) -> None:
+@several
+def test_it_may_be_left_begun_anew_and_closed_at_any_time(store: stoker.Store, num_ahead: int) -> None:
     with loader(store, ahead=False) as plain:
         plain.set_epoch(1)
         expected = [batch["x"].clone() for batch in plain]
-    ahead = loader(store, ahead=True)
+    ahead = loader(store, ahead=num_ahead)
     left = iter(ahead)
     next(left)
     found = [batch["x"].clone() for batch in ahead]  # the second epoch, with the first one still held
@@ -119,8 +167,9 @@ def test_it_may_be_left_begun_anew_and_closed_at_any_time(store: stoker.Store) -
     assert threads() == []
 
 
-def test_a_batch_that_is_kept_never_changes(store: stoker.Store) -> None:
-    with loader(store, ahead=True, num_workers=1) as ahead:
+@several
+def test_a_batch_that_is_kept_never_changes(store: stoker.Store, num_ahead: int) -> None:
+    with loader(store, ahead=num_ahead, num_workers=1) as ahead:
         kept, copies = [], []
         for _ in range(3):
             for batch in ahead:

@@ -1,7 +1,7 @@
 """Getting batches onto the device: not at all on the CPU, on a stream of its own with CUDA."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,18 +48,18 @@ class Transfer:
         """Whether host memory must be pinned."""
         return self._stream is not None
 
-    def ahead(self, batches: Iterator[Fetched]) -> Iterator[Fetched]:
+    def ahead(self, batches: Generator[Fetched]) -> Generator[Fetched]:
         """The batches with their tensors on the device; with CUDA, the next copy is already under way."""
         if self.device.type == "cpu":
             return batches
         return self._moved(batches) if self._stream is None else self._copied(batches)
 
-    def _moved(self, batches: Iterator[Fetched]) -> Iterator[Fetched]:
+    def _moved(self, batches: Generator[Fetched]) -> Generator[Fetched]:
         for fetched in batches:
             fetched.tensors = self._to_device(fetched.tensors)
             yield fetched
 
-    def _copied(self, batches: Iterator[Fetched]) -> Iterator[Fetched]:
+    def _copied(self, batches: Generator[Fetched]) -> Generator[Fetched]:
         under_way: tuple[Fetched, Any] | None = None
         for fetched in batches:
             following = fetched, self._start_copy(fetched)

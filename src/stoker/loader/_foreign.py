@@ -6,7 +6,7 @@ comes out the same, whatever worker, batch or resumed run it falls into.
 """
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,7 @@ class DatasetWorkers(ForkSafe):
             generator=torch.Generator(),  # else it would draw from the user's random numbers
         )
 
-    def batches(self, course: Course, *, skip_bad: bool) -> Iterator[Fetched]:
+    def batches(self, course: Course, *, skip_bad: bool) -> Generator[Fetched]:
         """The batches of the course's remaining steps, in order.
 
         Raises:

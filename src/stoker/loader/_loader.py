@@ -15,11 +15,11 @@ from stoker.config import usable_cores
 from stoker.errors import BadSampleError, StoreWriteError, UsageError
 from stoker.loader._arrivals import warn_of_thrashing
 from stoker.loader._collate import Collation, Ragged
-from stoker.loader._course import Course
+from stoker.loader._course import Course, Fetched
 from stoker.loader._decoded import decoded
 from stoker.loader._device import Transfer
 from stoker.loader._foreign import DatasetReader, DatasetWorkers
-from stoker.loader._one_ahead import one_ahead
+from stoker.loader._made_ahead import made_ahead
 from stoker.loader._order import Order, QuasiRandom, Sequential, Shuffled, Weighted
 from stoker.loader._plan import Plan
 from stoker.loader._preload import check_preload, populate
@@ -56,9 +56,10 @@ class Loader:
         device: where the tensors shall be.
         augment: called as ``augment(batch, index=..., epoch=...)``; the batch is on the device, the index,
             from which random numbers are made, on the host.
-        augment_ahead: augment the next batch in a thread while the last one is used. By default where
-            batches stay on the CPU and there is an accelerator that would wait; where the model computes
-            on the CPU too, both would only share its cores.
+        augment_ahead: augment the next batch in a thread while the last one is used; a number n, the next n
+            in as many threads, from all of which ``augment`` must be safe to call, as a pipeline is. By
+            default one, where batches stay on the CPU and there is an accelerator that would wait; where
+            the model computes on the CPU too, both would only share its cores.
         rank: of this process; by default that of torch.distributed, or 0.
         world_size: number of processes; likewise.
         drop_last: leave out the last, smaller step.
@@ -88,7 +89,7 @@ class Loader:
         seed: int = 0,
         device: "str | torch.device" = "cpu",
         augment: Callable[..., Batch] | None = None,
-        augment_ahead: bool | None = None,
+        augment_ahead: bool | int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         drop_last: bool = False,
@@ -114,7 +115,7 @@ class Loader:
         self._order, self._kind = _order(len(self.data), shuffle, seed, weights, run_length, pool)
         self.plan = Plan(self._order.length, batch_size, *_rank(rank, world_size), drop_last, pad)
         self._augment = augment
-        self._augments_ahead = augment is not None and _is_ahead(augment_ahead, self._transfer.device)
+        self._num_ahead = 0 if augment is None else _num_ahead(augment_ahead, self._transfer.device)
         self._under_way: weakref.ref[Batches] | None = None
         self._skip_bad = _is_skip(on_bad_sample)
         self._consumed = 0
@@ -158,7 +159,7 @@ class Loader:
         self._end_augmenting()
         course = Course(self._order, self.plan, self.seed, self.epoch, self._consumed)
         batches = Batches(self, self._batches(course))
-        if self._augments_ahead:
+        if self._num_ahead:
             self._under_way = weakref.ref(batches)
         return batches
 
@@ -206,24 +207,22 @@ class Loader:
             batches.close()
 
     def _batches(self, course: Course) -> Generator[Batch]:
-        made = self._augmented(course)
-        for step, bad, batch in one_ahead(made) if self._augments_ahead else made:
+        fetched = self._transfer.ahead(self._feed.batches(course, skip_bad=self._skip_bad))
+        make = functools.partial(self._augmented, course.epoch)
+        made = made_ahead(fetched, make, self._num_ahead) if self._num_ahead else map(make, fetched)
+        for step, bad, batch in made:
             self.bad_samples.extend(bad)
             self._consumed = course.consumed_after(step)
             if batch is not None:
                 yield batch
             del batch  # whoever keeps it is the user: its slot may be free by the next step
 
-    def _augmented(self, course: Course) -> Generator[tuple[int, Sequence[BadSampleError], Batch | None]]:
+    def _augmented(self, epoch: int, fetched: Fetched) -> tuple[int, Sequence[BadSampleError], Batch | None]:
         """The step, what was bad in it, and its batch; None if every sample was bad."""
-        fetched = self._feed.batches(course, skip_bad=self._skip_bad)
-        for item in self._transfer.ahead(fetched):
-            step, bad, batch = item.step, item.bad, item.tensors if item.num_samples else None
-            if batch is not None and self._augment is not None:
-                batch = self._augment(batch, index=item.index, epoch=course.epoch)
-            del item
-            yield step, bad, batch
-            del batch
+        batch = fetched.tensors if fetched.num_samples else None
+        if batch is not None and self._augment is not None:
+            batch = self._augment(batch, index=fetched.index, epoch=epoch)
+        return fetched.step, fetched.bad, batch
 
 
 class Batches(Iterator[Batch]):
@@ -307,10 +306,14 @@ def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     return 0, 1
 
 
-def _is_ahead(wanted: bool | None, device: "torch.device") -> bool:  # noqa: FBT001 - the public option
+def _num_ahead(wanted: bool | int | None, device: "torch.device") -> int:  # noqa: FBT001 - the public option
     import torch
 
-    return device.type == "cpu" and torch.accelerator.is_available() if wanted is None else wanted
+    if wanted is None:
+        return int(device.type == "cpu" and torch.accelerator.is_available())
+    if wanted < 0:
+        raise UsageError(f"augment_ahead must be True, False or a number of batches, got {wanted}")
+    return int(wanted)
 
 
 def _is_skip(on_bad_sample: str) -> bool:

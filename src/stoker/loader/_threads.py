@@ -3,7 +3,7 @@
 import functools
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -62,7 +62,7 @@ class ThreadFeed:
             list(pool.map(self._reader.populate, parts))
         self._warm = True
 
-    def batches(self, course: Course, *, skip_bad: bool) -> Iterator[Fetched]:
+    def batches(self, course: Course, *, skip_bad: bool) -> Generator[Fetched]:
         """The batches of the course's remaining steps, in order.
 
         Raises:

@@ -1,6 +1,6 @@
 """Batches of views: each generation is a store of its own, read by threads like any other."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,7 @@ class ViewFeed:
         self._preload = preload
         self._open: tuple[int, ViewReader, ThreadFeed] | None = None
 
-    def batches(self, course: Course, *, skip_bad: bool) -> Iterator[Fetched]:
+    def batches(self, course: Course, *, skip_bad: bool) -> Generator[Fetched]:
         """The batches of the course's remaining steps, in order.
 
         Raises:
