@@ -6,9 +6,9 @@ batches of 64, four workers (no more than cores), which start anew every epoch, 
 is a GPU to pin it for.
 
 Ours: the same cycles in a store, `stoker.Loader`, the same six transforms with the same probabilities and
-ranges on whole batches (on the CPU here), in as many threads as the naive pipeline has workers, and the parts'
-mask, moved along with each view, instead of quarters. One epoch is measured, from asking for it to its last
-batch. Where an accelerator is emulated, one batch is augmented while it computes.
+ranges on whole batches (on the CPU here), in as many threads as the naive pipeline has workers, and the
+parts' mask, moved along with each view, instead of quarters. One epoch is measured, from asking for it to its
+last batch. Where an accelerator is emulated, one batch is augmented while it computes.
 
 The original's own cure makes views ahead and shows them for five epochs (`view_cache_refresh_epochs: 5`):
 less work, and less variety. It is measured too, as `stoker.ViewCache`: five epochs, and the making of

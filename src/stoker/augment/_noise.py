@@ -14,6 +14,7 @@ one loop does it all.
 import functools
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +23,7 @@ from stoker.augment._keys import column_key, mix, uniforms
 
 _FIRST = 0x9FB21C651E98DF25 - (1 << 64)
 _SECOND = 0xD6E8FEB86659FD93 - (1 << 64)
-_FACTORS = torch.tensor([_FIRST, _SECOND])
+_FACTORS = np.array([_FIRST, _SECOND])
 _PAIRS, _CHANNELS = column_key(1), column_key(2)
 _TABLE = 1 << 16
 _CHUNK = 1 << 17  # pairs computed together: four temporary arrays of them stay in the caches
@@ -79,13 +80,18 @@ def uniform_noise(keys: Tensor, count: int) -> Tensor:
 
 def _add_by_kernel(out: Tensor, x: Tensor, std: Tensor, keys: Tensor) -> None:
     rows = x.contiguous().flatten(2)
-    channel_keys = mix(keys[:, None] + _channel_keys(x.shape[1], keys.device))
     radius, turn = _tables(x.device)
-    tensors = (
-        out.flatten(2), rows, std.flatten(), channel_keys, _stirred((rows.shape[2] + 1) // 2, x.device),
-        _FACTORS, radius, torch.view_as_real(turn),
-    )  # fmt: skip
-    _kernels.add_normal(*(tensor.numpy() for tensor in tensors), out is x)
+    _kernels.add_normal(
+        out.flatten(2).numpy(),
+        rows.numpy(force=True),
+        std.flatten().numpy(),
+        mix(keys.numpy()[:, None] + _channel_keys(x.shape[1], x.device).numpy()),
+        _stirred((rows.shape[2] + 1) // 2, x.device).numpy(),
+        _FACTORS,
+        radius.numpy(),
+        torch.view_as_real(turn).numpy(),
+        out is x,
+    )
 
 
 def _hashed(stirred: Tensor, row_keys: Tensor) -> Tensor:

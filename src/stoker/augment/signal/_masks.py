@@ -1,8 +1,10 @@
 """Hiding parts of signals: stretches of time, bands of frequency."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from stoker.augment import _kernels
@@ -11,7 +13,7 @@ from stoker.augment._draws import Params
 from stoker.augment._registry import register
 from stoker.augment._transform import Role, Transform, on_host
 from stoker.augment.signal._spectrum import extended, extension, fast_length
-from stoker.augment.signal._units import Unit, check_unit
+from stoker.augment.signal._units import Numbers, Unit, check_unit
 from stoker.errors import UsageError
 
 
@@ -42,18 +44,19 @@ class TimeMask(Transform):
 
     def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
         """See the base class."""
-        return x.masked_fill(outside_of(*self._stretches(x, params), x.shape[-1])[:, None] == 0, 0)
+        cut = self._stretches(params["length"], params["start"], x.shape[-1])
+        return x.masked_fill(outside_of(*cut, x.shape[-1])[:, None] == 0, 0)
 
     def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
         """See the base class."""
         if out is not x:
             out.copy_(x)
-        clear_stretches(out, *self._stretches(x, params))
+        cut = self._stretches(params.on_host("length"), params.on_host("start"), x.shape[-1])
+        clear_stretches(out, *cut)
 
-    def _stretches(self, x: Tensor, params: Params) -> tuple[Tensor, Tensor]:
+    def _stretches(self, length: Numbers, start: Numbers, total: int) -> tuple[Numbers, Numbers]:
         """First place and length of each, [B, n]."""
-        factor = x.shape[-1] if self.unit == "fraction" else 1
-        return stretches(params["length"] * factor, params["start"], x.shape[-1])
+        return stretches(length * total if self.unit == "fraction" else length, start, total)
 
 
 @register("signal")
@@ -99,12 +102,13 @@ class FrequencyMask(Transform):
         length = x.shape[-1]
         if not self.smooth:
             num_bins = length // 2 + 1
-            bands = stretches(params["width"] * num_bins, params["start"], num_bins)
             if on_host(x):
                 spectrum: Tensor = torch.fft.rfft(x)
-                clear_stretches(spectrum, *bands)
+                width, start = params.on_host("width"), params.on_host("start")
+                clear_stretches(spectrum, *stretches(width * num_bins, start, num_bins))
                 masked: Tensor = torch.fft.irfft(spectrum, length)
                 return masked
+            bands = stretches(params["width"] * num_bins, params["start"], num_bins)
             return filtered(x, outside_of(*bands, num_bins).to(x.dtype), length)
         pad = extension(length, self.edge)
         total = fast_length(length + 2 * pad)
@@ -123,7 +127,7 @@ class FrequencyMask(Transform):
         return gain
 
 
-def stretches(length: Tensor, start: Tensor, total: int) -> tuple[Tensor, Tensor]:
+def stretches(length: Numbers, start: Numbers, total: int) -> tuple[Numbers, Numbers]:
     """First place and whole length of stretches of `total` places: float32 [B, n] each.
 
     Args:
@@ -131,15 +135,15 @@ def stretches(length: Tensor, start: Tensor, total: int) -> tuple[Tensor, Tensor
         start: where each begins among its possible starts, [B, n] from 0 to 1.
         total: number of places.
     """
-    length = torch.round(length).clamp(0, total)
-    first = torch.minimum(torch.floor(start * (total - length + 1)), total - length)
-    return first, length
+    of: Any = torch if isinstance(length, Tensor) else np  # they have the same names for it
+    length = of.round(length).clip(0, total)
+    return of.minimum(of.floor(start * (total - length + 1)), total - length), length
 
 
-def clear_stretches(x: Tensor, first: Tensor, length: Tensor) -> None:
+def clear_stretches(x: Tensor, first: NDArray[Any], length: NDArray[Any]) -> None:
     """Set stretches of x [B, C, total] on the host, which is contiguous, to zero."""
     if _kernels.are_installed():
-        _kernels.clear(x.numpy(), first.numpy(), length.numpy())
+        _kernels.clear(x.numpy(), first, length)
         return
     rows = x.numpy()
     for row, starts, lengths in zip(rows, first.tolist(), length.tolist(), strict=True):

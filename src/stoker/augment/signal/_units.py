@@ -1,14 +1,16 @@
 """Lengths of time as users give them, and statistics of rows whose bits do not depend on the batch."""
 
 import math
-from typing import Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from stoker.errors import UsageError
 
 Unit = Literal["fraction", "samples"]
+Numbers = TypeVar("Numbers", Tensor, NDArray[Any])  # of each sample, as tensors or, on the host, as arrays
 
 
 def check_unit(unit: Unit) -> Unit:
@@ -18,9 +20,10 @@ def check_unit(unit: Unit) -> Unit:
     return unit
 
 
-def in_samples(values: Tensor, unit: Unit, length: int) -> Tensor:
+def in_samples(values: Numbers, unit: Unit, length: int) -> Numbers:
     """Rounded to whole samples, int64."""
-    return torch.round(values * length if unit == "fraction" else values).to(torch.int64)
+    values = values * length if unit == "fraction" else values
+    return torch.round(values).to(torch.int64) if isinstance(values, Tensor) else values.round().astype(int)
 
 
 def row_mean(x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from stoker.augment._distributions import Draw, Uniform, distribution
 from stoker.augment._draws import Params
 from stoker.augment._registry import register
 from stoker.augment._transform import Role, Transform
-from stoker.augment.signal._units import Unit, check_unit, in_samples
+from stoker.augment.signal._units import Numbers, Unit, check_unit, in_samples
 from stoker.errors import UsageError
 
 
@@ -51,7 +51,7 @@ class TimeShift(Transform):
     def change(self, x: Tensor, params: Params, role: Role) -> Tensor:
         """See the base class."""
         length = x.shape[-1]
-        shift, most = self._shift(params, length)
+        shift, most = self._shift(params["shift"], length)
         if self.circular and most == length:
             return windows_at(torch.cat([x, x], -1), torch.remainder(-shift, length), length)
         if self.circular:
@@ -63,11 +63,11 @@ class TimeShift(Transform):
     def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:
         """See the base class; two copies a row."""
         length = x.shape[-1]
-        shift, _ = self._shift(params, length)
+        shift, _ = self._shift(params.on_host("shift"), length)
         if _kernels.are_installed():
             new, old = _kernels.rows_of(out), _kernels.rows_of(x)
             fill = new.dtype.type(self._fill(role))
-            _kernels.shift(new, old, shift.numpy(), fill, self.circular, out is x)
+            _kernels.shift(new, old, shift, fill, self.circular, out is x)
             return
         source, target = x.numpy(force=True), out.numpy()
         for new, old, steps in zip(target, source, shift.tolist(), strict=True):
@@ -85,11 +85,11 @@ class TimeShift(Transform):
                 new[..., steps:] = row[..., : length - steps]
                 new[..., :steps] = self._fill(role)
 
-    def _shift(self, params: Params, length: int) -> tuple[Tensor, int]:
+    def _shift(self, drawn: Numbers, length: int) -> tuple[Numbers, int]:
         """Steps to the right, int64 [B], and the most that there can be; all within it but whole turns."""
-        shift = in_samples(params["shift"], self.unit, length)
+        shift = in_samples(drawn, self.unit, length)
         most = _most(self.shift.bounds, self.unit, length)
-        return shift if self.circular and most == length else shift.clamp(-most, most), most
+        return shift if self.circular and most == length else shift.clip(-most, most), most
 
     def _fill(self, role: Role) -> int:
         return self.ignore if role == "mask" else 0
