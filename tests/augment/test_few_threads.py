@@ -1,5 +1,7 @@
 """Small batches on the host are augmented in the calling thread alone."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -54,3 +56,25 @@ def test_a_transform_that_fails_leaves_the_threads_as_they_were() -> None:
         Pipeline(count, roles={"x": "signal"})({"x": torch.zeros(4, 1, 8)})
     assert count.seen == [1]
     assert torch.get_num_threads() == 3
+
+
+def test_the_thread_that_trains_keeps_its_own_number() -> None:
+    script = """
+import threading, torch
+from stoker.augment._parts import few_threads
+torch.set_num_threads(3)
+inside, done = threading.Event(), threading.Event()
+def augment():
+    with few_threads([torch.ones(3)]):
+        inside.set()
+        done.wait()
+thread = threading.Thread(target=augment)
+thread.start()
+inside.wait()
+torch.ones(1000, 1000) + 1
+done.set()
+thread.join()
+print(torch.get_num_threads())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "3\n"

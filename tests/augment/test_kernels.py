@@ -1,8 +1,9 @@
 """Loops compiled by numba give the bits of the operators that they stand for."""
 
+import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from augment.examples import CASES, batch_of, pipeline, roles_of
-from stoker.augment import Pipeline, Role, Transform, _kernels
-from stoker.augment.signal import FrequencyMask, GaussianNoise, Speed, TimeMask, TimeShift
+from stoker.augment import Integers, Params, Pipeline, Role, Transform, _kernels
+from stoker.augment.signal import AmplitudeScale, FrequencyMask, GaussianNoise, Speed, TimeMask, TimeShift
 
 Case = tuple[str, int]
 
@@ -136,3 +137,82 @@ def test_numba_s_own_switch_turns_them_off() -> None:
         check=True,
     )
     assert found.stdout == "False\n"
+
+
+class Silenced(GaussianNoise):
+    """A subclass with a change of its own."""
+
+    def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
+        return torch.zeros_like(x)
+
+
+class Remembering(GaussianNoise):
+    """A subclass that keeps the field as it was."""
+
+    def extras(self, fields: Mapping[str, Tensor], params: Params) -> dict[str, Tensor]:  # noqa: ARG002
+        return {"clean": fields["x"]}
+
+
+def test_a_subclass_that_changes_otherwise_is_asked_to() -> None:
+    assert not Silenced()(torch.ones(4, 1, 8)).any()
+
+
+def test_what_extras_keep_of_a_field_is_not_written_over() -> None:
+    x = torch.randn(4, 1, 50)
+    both = Pipeline(TimeShift(0.3), Remembering(0), roles={"x": "signal"})({"x": x}, index=range(4))
+    alone = Pipeline(TimeShift(0.3), roles={"x": "signal"})({"x": x}, index=range(4))
+    assert torch.equal(both["clean"], alone["x"])
+    assert not torch.equal(both["x"], both["clean"])
+
+
+@pytest.mark.parametrize(
+    "transform", [Speed((0.5, 2)), TimeShift(0.5), TimeShift(0.5, circular=False)], ids=repr
+)
+def test_masks_of_half_precision_move_too(transform: Transform) -> None:
+    aug = Pipeline(transform, roles={"x": "signal", "m": "mask"})
+    mask = torch.arange(33).expand(5, 33)
+    half, whole = (aug({"x": torch.ones(5, 1, 33), "m": m}, index=range(5)) for m in (mask.half(), mask))
+    assert torch.equal(half["m"].long(), whole["m"])
+
+
+def test_an_ignore_that_is_never_used_may_be_any() -> None:
+    aug = Pipeline(TimeShift(0.5, ignore=-100), roles={"x": "signal", "m": "mask"})
+    assert aug({"x": torch.ones(5, 1, 33), "m": torch.ones(5, 33, dtype=torch.uint8)})["m"].all()
+
+
+def test_whole_numbers_are_calculated_with_as_on_a_device() -> None:
+    def run(*, static: bool) -> Tensor:
+        mask = TimeMask(Integers(1, 30), num_masks=4)
+        x: Tensor = Pipeline(mask, roles={"x": "signal"}, static=static)({"x": x_before}, index=index)["x"]
+        return x
+
+    x_before, index = torch.ones(300, 1, 40000), torch.arange(300) + 100
+    assert torch.equal(run(static=False), run(static=True))
+
+
+def test_a_numba_that_does_not_work_is_done_without(tmp_path: Path) -> None:
+    (tmp_path / "numba").mkdir()
+    (tmp_path / "numba" / "__init__.py").write_text("raise ImportError('Numba needs NumPy 2.2 or less')")
+    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n" + _SCRIPT
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert float(done.stdout) > 0
+    assert "numba is installed but does not work" in done.stderr
+
+
+def test_a_pickled_pipeline_works_where_numba_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline"
+    path.write_bytes(pickle.dumps(Pipeline(GaussianNoise(), Speed(), roles={"x": "signal"})))
+    script = f"""
+import pickle, torch
+aug = pickle.load(open({str(path)!r}, "rb"))
+print(aug({{"x": torch.ones(4, 1, 20)}}, index=range(4))["x"].sum().item())
+"""
+    sums = []
+    for switch in ("0", "1"):
+        command = ["env", f"NUMBA_DISABLE_JIT={switch}", sys.executable, "-W", "error", "-c", script]
+        sums.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert sums[0] == sums[1]
+
+
+def test_a_factor_that_overflows_gives_infinity_without_a_word() -> None:
+    assert AmplitudeScale(1e38)(torch.full((2, 1, 4), 1e38)).isinf().all()

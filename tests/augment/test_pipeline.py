@@ -67,6 +67,16 @@ def test_views_made_together_are_those_made_one_by_one(dtype: torch.dtype) -> No
         assert view["x"].dtype is dtype
 
 
+def test_views_can_be_written_to_and_trained_with_independently() -> None:
+    first, second = six().views({"x": X}, 2, index=INDEX)
+    weight = torch.ones(1, requires_grad=True)
+    loss = (first["x"] * weight).sum()
+    second["x"].sub_(1.0)  # what autograd keeps of the first stays as it was
+    loss.backward()
+    first["x"].mul_(weight)
+    assert first["x"].requires_grad
+
+
 def test_views_of_what_mixes_or_learns_are_made_one_by_one() -> None:
     mixing = Pipeline(MixUp(), roles={"x": "signal"})
     views = mixing.views({"x": X}, 2, index=INDEX)

@@ -112,9 +112,37 @@ def test_nobody_waits_for_the_batches_behind_one_that_is_ready(store: stoker.Sto
     assert len(calls) == len(ahead)
 
 
-def test_a_number_below_zero_is_refused(store: stoker.Store) -> None:
-    with pytest.raises(UsageError, match=r"augment_ahead must be True, False or a number of batches, got -1"):
-        loader(store, ahead=-1)
+@pytest.mark.parametrize("number", [-1, 2.5, "2"])
+def test_what_is_no_number_of_batches_is_refused(store: stoker.Store, number: Any) -> None:
+    with pytest.raises(UsageError, match=rf"must be True, False or a number of batches, got {number!r}"):
+        loader(store, ahead=number)
+
+
+@pytest.mark.parametrize("num_ahead", [0, 1, 2])
+def test_an_augmentation_that_runs_out_is_an_error(store: stoker.Store, num_ahead: int) -> None:
+    def augment(batch: dict[str, Any], **_: Any) -> dict[str, Any]:
+        return {**batch, "n": next(numbers)}
+
+    numbers = iter(range(3))
+    with loader(store, ahead=num_ahead, augment=augment) as some, pytest.raises(RuntimeError):
+        list(some)
+
+
+def test_every_thread_has_as_many_threads_of_torch_as_the_loop(store: stoker.Store) -> None:
+    seen: list[int] = []
+
+    def augment(batch: dict[str, Any], **_: Any) -> dict[str, Any]:
+        seen.append(torch.get_num_threads())
+        return batch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with loader(store, ahead=2, augment=augment) as some:
+            list(some)
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [3] * len(seen)
 
 
 def test_on_a_cpu_alone_it_is_not_done_unless_asked(

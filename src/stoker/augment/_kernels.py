@@ -1,8 +1,9 @@
 """Loops over single elements on the host, compiled by numba where it is installed (extra ``kernels``).
 
 An operator of torch is a pass over memory, and a number of noise takes ten of them; a loop takes one. Each
-loop here gives the very bits of the operators that it stands for, so whoever has numba and whoever has
-not, a GPU or a compiler, get the same samples. Measured by ``benchmarks/augmenting.py``.
+loop here gives the very bits of the operators that it stands for, so whoever has numba and whoever has not
+get the same samples; but for one whose drawn parameter is exactly the neutral one, which a loop leaves as it
+is, where operators would add zeros (to inf, say). Measured by ``benchmarks/augmenting.py``.
 
 A kernel is compiled when it is first called, for a second or so, and kept on disk for the processes to come.
 It runs in the calling thread: two were slower here, as torch's own threads keep their cores busy for a
@@ -13,10 +14,12 @@ import functools
 import importlib.util
 import math
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -27,9 +30,28 @@ _NEXT, _32, _48, _HALF, _LOW = (np.uint64(number) for number in (1, 32, 48, 1 <<
 
 @functools.cache
 def are_installed() -> bool:
-    """Whether numba is there to compile them; its own NUMBA_DISABLE_JIT=1 says that it must not."""
+    """Whether numba is there to compile them; its own NUMBA_DISABLE_JIT=1 says that it must not.
+
+    Half a second the first time.
+    """
     is_allowed = os.environ.get("NUMBA_DISABLE_JIT", "0") in {"", "0"}
-    return is_allowed and importlib.util.find_spec("numba") is not None
+    if not is_allowed or importlib.util.find_spec("numba") is None:
+        return False
+    try:
+        from numba.core.compiler_lock import global_compiler_lock as compiling
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with it, we can do without
+        warnings.warn(f"numba is installed but does not work, so it is not used: {error}", stacklevel=2)
+        return False
+    # a child that was forked while another thread compiles would wait for that for ever
+    os.register_at_fork(
+        before=compiling.acquire, after_in_parent=compiling.release, after_in_child=compiling.release
+    )
+    return True
+
+
+def take(x: Tensor) -> bool:
+    """Whether they take tensors of this dtype."""
+    return x.dtype is not torch.float16  # which numba does not have
 
 
 def rows_of(x: Tensor) -> NDArray[Any]:

@@ -24,6 +24,8 @@ _PART = 1 << 21
 # [64, 1, 4000] on two cores: 6.9 ms either way if both are free, else 6.4 ms in one thread and 17 ms in two.
 _SMALL = 1 << 20
 
+torch.get_num_threads()  # so that the importing thread, mostly the one that trains, has its own number by now
+
 Run = Callable[[slice, Mapping[str, Any], Mapping[str, Tensor]], dict[str, Any]]
 
 
@@ -78,7 +80,7 @@ def few_threads(fields: Sequence[Tensor]) -> Iterator[None]:
     if num_threads == 1 or not is_small:
         yield
         return
-    torch.set_num_threads(1)  # of this thread, and of those that have not used torch yet
+    torch.set_num_threads(1)  # of this thread, and of any that first uses torch meanwhile
     try:
         yield
     finally:

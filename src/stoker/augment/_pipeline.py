@@ -200,7 +200,7 @@ class Pipeline(nn.Module):
         with few_threads([batch[name] for name in self.roles]):
             together = {name: torch.cat([batch[name]] * num_views) for name in self.roles}
             changed = self.replay(together, self._layout.host_draws(np.concatenate(keys)))
-        parts = {name: x.chunk(num_views) for name, x in changed.items()}
+        parts = {name: _divided(x, num_views) for name, x in changed.items()}
         return [{**batch, **{name: x[view] for name, x in parts.items()}} for view in range(num_views)]
 
     def _run(
@@ -241,6 +241,13 @@ def _check(transforms: tuple[Transform, ...], roles: Mapping[str, Role]) -> None
     for name, role in roles.items():
         if role not in ROLES:
             raise UsageError(f"a role must be one of {', '.join(ROLES)}, got {role!r} for the field {name!r}")
+
+
+def _divided(x: Tensor, num_parts: int) -> list[Tensor]:
+    """Equal parts of x on the host, as tensors that know nothing of each other; autograd minds views."""
+    if x.dtype is torch.bfloat16:  # which numpy does not have
+        return [part.clone() for part in x.chunk(num_parts)]
+    return [torch.from_numpy(part) for part in np.split(x.numpy(), num_parts)]
 
 
 def _elsewhere(number: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from stoker.augment import _kernels
 from stoker.augment._draws import Params
 from stoker.augment._geometry import Geometric, change_together, joint_sampling
 from stoker.augment._memory import Memory
@@ -29,7 +30,13 @@ class Stage(NamedTuple):
     @property
     def writes(self) -> bool:
         """Whether its transform can write its result where it is told."""
-        return len(self.transforms) == 1 and self.transforms[0].writes
+        transform = self.transforms[0]
+        return (
+            len(self.transforms) == 1
+            and transform.writes
+            and (_kernels.are_installed() or not transform.loops)
+            and _writes_what_it_changes(transform)
+        )
 
     @property
     def always(self) -> bool:
@@ -37,6 +44,14 @@ class Stage(NamedTuple):
         return any(transform.p == 1 for transform in self.transforms) or (
             len(self.transforms) == 1 and self.transforms[0].every_row
         )
+
+
+def _writes_what_it_changes(transform: Transform) -> bool:
+    """Whether `write` is as new as `change`: a subclass may have replaced the latter alone."""
+    for kind in type(transform).__mro__:
+        if "write" in vars(kind) or "change" in vars(kind):
+            return "write" in vars(kind)
+    return False
 
 
 class Fields:
@@ -219,6 +234,9 @@ def _prepared(stage: Stage, fields: Fields, params: Sequence[Params], *, widen: 
     for transform, drawn in zip(stage.transforms, params, strict=True):
         drawn.size = sizes[0] if sizes else ()
         extras.update(transform.extras(now, drawn))
+    if not torch.compiler.is_compiling():  # a field that is given as it was may be written over
+        shared = [name for name, value in extras.items() if any(_share(value, x) for x in now.values())]
+        extras.update({name: extras[name].clone() for name in shared})
     return extras
 
 

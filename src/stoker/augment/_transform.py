@@ -65,7 +65,8 @@ class Transform(nn.Module):
         every_row: all rows are computed, the neutral ones too, because that is cheaper than picking
             rows out and putting them back. Needs `neutral`, at which `change` must give x bit by bit.
         writes: it has `write`, which on the CPU is called in place of `change`. Needs `neutral`. May be an
-            instance's, where that is not always so.
+            instance's. A subclass that has a `change` of its own is not asked to write.
+        loops: `write` needs the kernels that numba compiles; without numba `change` is called.
         keeps_shape: False for a transform such as a crop, which then cannot have p below 1.
 
     Args:
@@ -78,6 +79,7 @@ class Transform(nn.Module):
     neutral: ClassVar[Mapping[str, float]] = {}
     every_row: ClassVar[bool] = False
     writes: bool = False
+    loops: ClassVar[bool] = False
     keeps_shape: ClassVar[bool] = True
 
     def __init__(

@@ -209,7 +209,7 @@ class Loader:
     def _batches(self, course: Course) -> Generator[Batch]:
         fetched = self._transfer.ahead(self._feed.batches(course, skip_bad=self._skip_bad))
         make = functools.partial(self._augmented, course.epoch)
-        made = made_ahead(fetched, make, self._num_ahead) if self._num_ahead else map(make, fetched)
+        made = made_ahead(fetched, make, self._num_ahead) if self._num_ahead else (make(f) for f in fetched)
         for step, bad, batch in made:
             self.bad_samples.extend(bad)
             self._consumed = course.consumed_after(step)
@@ -311,8 +311,8 @@ def _num_ahead(wanted: bool | int | None, device: "torch.device") -> int:  # noq
 
     if wanted is None:
         return int(device.type == "cpu" and torch.accelerator.is_available())
-    if wanted < 0:
-        raise UsageError(f"augment_ahead must be True, False or a number of batches, got {wanted}")
+    if not isinstance(wanted, int) or wanted < 0:
+        raise UsageError(f"augment_ahead must be True, False or a number of batches, got {wanted!r}")
     return int(wanted)
 
 

@@ -24,6 +24,8 @@ def made_ahead(items: Generator[Item], make: Callable[[Item], Made], num_ahead: 
         make: called in `num_ahead` threads at once.
         num_ahead: how many are under way.
     """
+    import torch
+
     taking = threading.Lock()
     vacant: deque[Future[Made]] = deque()  # in the order of their items, which is the one of taking them
     pending: deque[Future[Made]] = deque()
@@ -47,7 +49,11 @@ def made_ahead(items: Generator[Item], make: Callable[[Item], Made], num_ahead: 
         pending.append(future)
         pool.submit(work)
 
-    with ThreadPoolExecutor(num_ahead, thread_name_prefix="stoker-augment") as pool:
+    # a thread that first uses torch while another augments would take over how few threads that one uses
+    num_threads = torch.get_num_threads()
+    with ThreadPoolExecutor(
+        num_ahead, "stoker-augment", initializer=torch.set_num_threads, initargs=(num_threads,)
+    ) as pool:
         try:
             for _ in range(num_ahead):
                 begin_another()

@@ -32,7 +32,7 @@ def derive(*parts: int) -> int:
     """A key from several numbers, such as seed, epoch and purpose; each counts, in its place."""
     key = 0
     for part in parts:
-        key = _mixed((key + _GOLDEN + part) & _MASK)
+        key = _mixed((key + _GOLDEN + int(part)) & _MASK)
     return key
 
 

@@ -6,7 +6,6 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from stoker.augment import _kernels
 from stoker.augment._distributions import Draw, Uniform, distribution
 from stoker.augment._draws import Params
 from stoker.augment._geometry import check_ignore
@@ -31,11 +30,12 @@ class GaussianNoise(ImageTransform):
     """
 
     neutral: ClassVar = {"std": 0.0}
+    writes = True
+    loops = True
 
     def __init__(self, std: Draw = 0.03, *, p: float = 1.0) -> None:
         self.std = distribution(std, "std", within=(0, float("inf")))
         super().__init__(p=p, draws={"std": self.std}, num_noises=1)
-        self.writes = _kernels.are_installed()
 
     def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
         """See the base class."""

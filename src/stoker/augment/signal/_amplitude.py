@@ -102,4 +102,5 @@ class Standardize(Transform):
 
 def _multiply(out: Tensor, x: Tensor, factor: NDArray[np.float32]) -> None:
     """X [B, C, T] times a factor [B], by numpy: torch's threads would go on to keep a core from others."""
-    np.multiply(x.numpy(force=True), factor[:, None, None], out=out.numpy())
+    with np.errstate(all="ignore"):  # as torch has it
+        np.multiply(x.numpy(force=True), factor[:, None, None], out=out.numpy())

@@ -135,9 +135,11 @@ def stretches(length: Numbers, start: Numbers, total: int) -> tuple[Numbers, Num
         start: where each begins among its possible starts, [B, n] from 0 to 1.
         total: number of places.
     """
-    of: Any = torch if isinstance(length, Tensor) else np  # they have the same names for it
-    length = of.round(length).clip(0, total)
-    return of.minimum(of.floor(start * (total - length + 1)), total - length), length
+    if isinstance(length, Tensor):
+        length = torch.round(length).clamp(0, total)
+        return torch.minimum(torch.floor(start * (total - length + 1)), total - length), length
+    length = np.round(length).clip(0, total).astype(np.float32)  # whole numbers would make it float64
+    return np.minimum(np.floor(start * (total - length + 1)), total - length), length
 
 
 def clear_stretches(x: Tensor, first: NDArray[Any], length: NDArray[Any]) -> None:

@@ -6,7 +6,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from stoker.augment import _kernels
 from stoker.augment._distributions import Choice, Draw, Uniform, distribution
 from stoker.augment._draws import Params
 from stoker.augment._noise import with_noise
@@ -33,11 +32,12 @@ class GaussianNoise(Transform):
 
     roles = ("signal",)
     neutral: ClassVar = {"snr_db": math.inf}
+    writes = True
+    loops = True
 
     def __init__(self, snr_db: Draw = (20, 40), *, p: float = 1.0) -> None:
         self.snr_db = distribution(snr_db, "snr_db")
         super().__init__(p=p, draws={"snr_db": self.snr_db}, num_noises=1)
-        self.writes = _kernels.are_installed()
 
     def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
         """See the base class."""

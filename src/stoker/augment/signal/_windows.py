@@ -64,9 +64,9 @@ class TimeShift(Transform):
         """See the base class; two copies a row."""
         length = x.shape[-1]
         shift, _ = self._shift(params.on_host("shift"), length)
-        if _kernels.are_installed():
+        if _kernels.are_installed() and _kernels.take(x):
             new, old = _kernels.rows_of(out), _kernels.rows_of(x)
-            fill = new.dtype.type(self._fill(role))
+            fill = new.dtype.type(0 if self.circular else self._fill(role))
             _kernels.shift(new, old, shift, fill, self.circular, out is x)
             return
         source, target = x.numpy(force=True), out.numpy()

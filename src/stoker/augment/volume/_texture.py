@@ -5,7 +5,6 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from stoker.augment import _kernels
 from stoker.augment._blur import blur_radius, gaussian_blur
 from stoker.augment._distributions import Draw, distribution
 from stoker.augment._draws import Params
@@ -27,11 +26,12 @@ class GaussianNoise(Transform):
 
     roles = ("volume",)
     neutral: ClassVar = {"std": 0.0}
+    writes = True
+    loops = True
 
     def __init__(self, std: Draw = (0.0, 0.1), *, p: float = 1.0) -> None:
         self.std = distribution(std, "std", within=(0, math.inf))
         super().__init__(p=p, draws={"std": self.std}, num_noises=1)
-        self.writes = _kernels.are_installed()
 
     def prepare(self, x: Tensor, role: Role) -> Tensor:  # noqa: ARG002
         """See the base class."""
