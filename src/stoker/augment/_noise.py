@@ -55,29 +55,21 @@ def normal_noise(keys: Tensor, num_channels: int, length: int) -> Tensor:
     return numbers.reshape(-1, num_channels, 2 * num_pairs)[..., :length]
 
 
-def with_noise(x: Tensor, std: Tensor, keys: Tensor, out: Tensor | None = None) -> Tensor:
+def with_noise(x: Tensor, std: Tensor, keys: Tensor) -> Tensor:
     """X plus normal noise, independent over all elements of a sample.
 
     Args:
         x: [B, C, ...].
         std: of the noise of each sample, [B, 1, ...], of the dtype of x.
         keys: int64 [B].
-        out: where to write the result, by a kernel; may be x.
     """
-    if out is not None:
-        _add_by_kernel(out, x, std, keys)
-        return out
     noise = normal_noise(keys, x.shape[1], x.shape[2:].numel()).reshape(x.shape)
     may_write = noise.dtype == x.dtype and not (x.requires_grad or torch.compiler.is_compiling())
     return noise.mul_(std).add_(x) if may_write else x + noise * std
 
 
-def uniform_noise(keys: Tensor, count: int) -> Tensor:
-    """Uniform numbers in (0, 1), float64 [B, n]; for few numbers a sample, such as one a channel."""
-    return uniforms(mix(keys[:, None] + _channel_keys(count, keys.device)))
-
-
-def _add_by_kernel(out: Tensor, x: Tensor, std: Tensor, keys: Tensor) -> None:
+def write_with_noise(out: Tensor, x: Tensor, std: Tensor, keys: Tensor) -> None:
+    """As `with_noise`, by a kernel: out may be x. A sample whose std is 0 stays as it is."""
     rows = x.contiguous().flatten(2)
     radius, turn = _tables(x.device)
     _kernels.add_normal(
@@ -91,6 +83,11 @@ def _add_by_kernel(out: Tensor, x: Tensor, std: Tensor, keys: Tensor) -> None:
         torch.view_as_real(turn).numpy(),
         out is x,
     )
+
+
+def uniform_noise(keys: Tensor, count: int) -> Tensor:
+    """Uniform numbers in (0, 1), float64 [B, n]; for few numbers a sample, such as one a channel."""
+    return uniforms(mix(keys[:, None] + _channel_keys(count, keys.device)))
 
 
 def _hashed(stirred: Tensor, row_keys: Tensor) -> Tensor:

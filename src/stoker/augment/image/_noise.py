@@ -9,7 +9,7 @@ from torch import Tensor
 from stoker.augment._distributions import Draw, Uniform, distribution
 from stoker.augment._draws import Params
 from stoker.augment._geometry import check_ignore
-from stoker.augment._noise import normal_noise, with_noise
+from stoker.augment._noise import normal_noise, with_noise, write_with_noise
 from stoker.augment._registry import register
 from stoker.augment._transform import Declared, Role
 from stoker.augment.image._affine import ratio_distribution
@@ -43,7 +43,7 @@ class GaussianNoise(ImageTransform):
 
     def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
         """See the base class."""
-        with_noise(x, params.like("std", x).to(x.dtype), params.noise_keys[:, 0], out)
+        write_with_noise(out, x, params.like("std", x).to(x.dtype), params.noise_keys[:, 0])
 
 
 @register("image")

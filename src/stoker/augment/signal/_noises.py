@@ -8,7 +8,7 @@ from torch import Tensor
 
 from stoker.augment._distributions import Choice, Draw, Uniform, distribution
 from stoker.augment._draws import Params
-from stoker.augment._noise import with_noise
+from stoker.augment._noise import with_noise, write_with_noise
 from stoker.augment._registry import register
 from stoker.augment._transform import Declared, Role, Transform
 from stoker.augment.signal._units import root_mean_square
@@ -47,7 +47,7 @@ class GaussianNoise(Transform):
         """See the base class."""
         ratio = self._ratio(x, params)
         std = (root_mean_square(x) * ratio).masked_fill_(ratio == 0, 0)  # of a row that is not finite, too
-        with_noise(x, std, params.noise_keys[:, 0], out)
+        write_with_noise(out, x, std, params.noise_keys[:, 0])
 
     def _ratio(self, x: Tensor, params: Params) -> Tensor:
         """Of the noise to the signal: [B, 1, 1]."""

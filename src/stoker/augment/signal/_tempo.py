@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from stoker.augment._transform import Role, Transform
 from stoker.augment.signal._masks import filtered
 from stoker.augment.signal._positions import (
     ONE,
-    Places,
     interpolated,
     nearest,
     places,
@@ -24,9 +23,8 @@ from stoker.augment.signal._positions import (
     write_nearest,
 )
 from stoker.augment.signal._spectrum import extended, extension, fast_length
+from stoker.augment.signal._units import Numbers
 from stoker.errors import UsageError
-
-Steps = TypeVar("Steps", Tensor, Places)  # int64 [B], in fixed point
 
 _EDGE = 0.05  # of the filter against aliasing, as a fraction of half the sample rate
 
@@ -108,7 +106,7 @@ class Speed(Transform):
             found |= {f"{name}_start": start, f"{name}_length": end - start}
         return found
 
-    def _first(self, step: Steps, length: int) -> Steps:
+    def _first(self, step: Numbers, length: int) -> Numbers:
         """The place that is shown first, of each sample, where places are a step from each other."""
         still = length - 1 if self.align == "center" else 0  # twice the sample that stays where it is
         return (ONE - step) * still >> 1

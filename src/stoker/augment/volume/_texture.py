@@ -8,7 +8,7 @@ from torch import Tensor
 from stoker.augment._blur import blur_radius, gaussian_blur
 from stoker.augment._distributions import Draw, distribution
 from stoker.augment._draws import Params
-from stoker.augment._noise import with_noise
+from stoker.augment._noise import with_noise, write_with_noise
 from stoker.augment._registry import register
 from stoker.augment._transform import Role, Transform
 from stoker.augment.volume._axes import AxisDraw, as_float, declared, drawn, per_axis
@@ -43,7 +43,7 @@ class GaussianNoise(Transform):
 
     def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
         """See the base class."""
-        with_noise(x, params.like("std", x).to(x.dtype), params.noise_keys[:, 0], out)
+        write_with_noise(out, x, params.like("std", x).to(x.dtype), params.noise_keys[:, 0])
 
 
 @register("volume")
