@@ -242,10 +242,10 @@ def test_fused_geometry_is_sampled_once_and_equals_one_after_the_other(num_sampl
 
 def draws_of(together: Pipeline, draws: Any, place: int) -> Any:
     """What one transform of a pipeline drew, as if it were alone."""
-    values = together._layout._places[place].values
-    return draws._replace(
-        values=draws.values[:, values], chosen=draws.chosen[:, place : place + 1], rows=(None,)
-    )
+    columns = np.arange(draws.values.shape[1])
+    mine = [columns[column.where].reshape(-1) for column in together._layout._places[place].columns.values()]
+    values = draws.values[:, np.concatenate([columns[:0], *mine])]
+    return draws._replace(values=values, chosen=draws.chosen[:, place : place + 1], rows=(None,))
 
 
 def test_what_never_looks_beyond_the_edge_fuses_with_every_padding() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from augment.examples import CASES, batch_of, pipeline, roles_of
-from stoker.augment import Integers, Params, Pipeline, Role, Transform, _kernels
+from stoker.augment import Integers, Params, Pipeline, Role, Transform, _operations
 from stoker.augment.signal import AmplitudeScale, FrequencyMask, GaussianNoise, Speed, TimeMask, TimeShift
 
 Case = tuple[str, int]
@@ -26,12 +26,12 @@ def bits(x: Tensor) -> Tensor:
 def without(run: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
     """What it gives where numba is not installed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_kernels, "are_installed", lambda: False)
+        patch.setattr(_operations, "are_compiled", lambda: False)
         return run()
 
 
 def test_they_are_installed_where_everything_is_tested() -> None:
-    assert _kernels.are_installed()
+    assert _operations.are_compiled()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}")
@@ -129,7 +129,7 @@ def test_a_place_that_cannot_keep_what_was_compiled_costs_only_time(tmp_path: Pa
 
 
 def test_numba_s_own_switch_turns_them_off() -> None:
-    command = "from stoker.augment import _kernels; print(_kernels.are_installed())"
+    command = "from stoker.augment import _operations; print(_operations.are_compiled())"
     found = subprocess.run(
         ["env", "NUMBA_DISABLE_JIT=1", sys.executable, "-c", command],
         capture_output=True,

@@ -3,7 +3,7 @@
 Shapes: B samples; K parameters, N noise keys, P transforms and M pairings of the whole pipeline.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,13 +52,13 @@ class Draws(NamedTuple):
     def part(self, part: slice) -> "Draws":
         """Those of some rows that lie together; on the host, which knows the rows."""
         assert self.rows is not None
-        return Draws(
-            values=self.values[part],
-            noise_keys=self.noise_keys[part],
-            chosen=self.chosen[part],
-            partners=self.partners[part],
-            rows=tuple(None if row is None else _rows_within(row, part) for row in self.rows),
-        )
+        rows = tuple(None if row is None else _rows_within(row, part) for row in self.rows)
+        return self.map(lambda x: x[part])._replace(rows=rows)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Draws":
+        """What was drawn for other rows; which of these a stage touches is no longer known."""
+        values, noise_keys, chosen, partners = (change(x) for x in self[:4])
+        return Draws(values, noise_keys, chosen, partners, None)
 
 
 class Params:
@@ -70,33 +70,35 @@ class Params:
     """
 
     def __init__(
-        self,
-        values: Tensor,
-        columns: Mapping[str, "Column"],
-        noise_keys: Tensor,
-        partner: Tensor | None,
-        size: tuple[int, ...] = (),
+        self, draws: Draws, place: "Place", size: tuple[int, ...] = (), rows: Tensor | None = None
     ) -> None:
-        self._values = values
-        self._columns = columns
-        self.noise_keys = noise_keys
-        self.partner = partner
+        self._draws = draws
+        self._place = place
+        self._rows = rows
         self.size = size
 
+    @property
+    def noise_keys(self) -> Tensor:
+        """Keys to make noise from: int64 [B, n]."""
+        return self._of_rows(self._draws.noise_keys[:, self._place.noises])
+
+    @property
+    def partner(self) -> Tensor | None:
+        """The row that each sample is mixed with: int64 [B]."""
+        place = self._place.partner
+        return None if place is None else self._of_rows(self._draws.partners[:, place])
+
     def __getitem__(self, name: str) -> Tensor:
-        column = self._columns[name]
-        if column.size is None:
-            found = self._values[:, column.start]
-        else:
-            found = self._values[:, column.start : column.start + column.size]
+        column = self._place.columns[name]
+        found = self._of_rows(self._draws.values[:, column.where])
         return found.to(torch.int64) if column.whole else found
 
     def on_host(self, name: str) -> NDArray[Any]:
-        """The same as an array, for `write`: calculating with it costs a fraction of what tensors cost."""
-        column = self._columns[name]
-        values = self._values.numpy()
-        found = values[:, column.start : column.start + (column.size or 1)]
-        found = found[:, 0] if column.size is None else found
+        """The same as an array: calculating with it costs a fraction of what tensors cost."""
+        column = self._place.columns[name]
+        found: NDArray[Any] = self._draws.values.numpy()[:, column.where]
+        if self._rows is not None:
+            found = found[self._rows.numpy()]
         return found.astype(np.int64) if column.whole else found
 
     def like(self, name: str, x: Tensor) -> Tensor:
@@ -104,32 +106,36 @@ class Params:
         return self[name].view(-1, *[1] * (x.ndim - 1))
 
     def select(self, rows: Tensor) -> "Params":
-        """Those of some rows."""
-        partner = None if self.partner is None else self.partner.index_select(0, rows)
-        values, keys = self._values, self.noise_keys
-        values = values.index_select(0, rows) if values.shape[1] else values[: len(rows)]
-        keys = keys.index_select(0, rows) if keys.shape[1] else keys[: len(rows)]
-        return Params(values, self._columns, keys, partner, self.size)
+        """Those of some rows, of all that there are."""
+        assert self._rows is None
+        return Params(self._draws, self._place, self.size, rows)
 
     def part(self, rows: slice) -> "Params":
         """Those of some rows that lie together."""
-        partner = None if self.partner is None else self.partner[rows]
-        return Params(self._values[rows], self._columns, self.noise_keys[rows], partner, self.size)
+        return Params(self._draws.map(lambda x: self._of_rows(x)[rows]), self._place, self.size)
 
     def blank(self) -> "Params":
         """Those of a single row that stands for none, all 1."""
-        partner = None if self.partner is None else self.partner.new_zeros(1)
-        values = self._values.new_ones(1, self._values.shape[1])
-        keys = self.noise_keys.new_ones(1, self.noise_keys.shape[1])
-        return Params(values, self._columns, keys, partner, self.size)
+        one = self._draws.map(lambda x: x.new_ones(1, x.shape[1]))
+        return Params(one._replace(partners=one.partners - 1), self._place, self.size)
+
+    def _of_rows(self, x: Tensor) -> Tensor:
+        return x if self._rows is None else x.index_select(0, self._rows)
 
 
 class Column(NamedTuple):
-    """Where a parameter stands among those of its transform."""
+    """Where a parameter stands among all values."""
 
-    start: int
-    size: int | None  # None: one number a sample; n: a vector of n
+    where: int | slice  # one number a sample, or a vector
     whole: bool
+
+
+class Place(NamedTuple):
+    """One transform's share of each kind of column."""
+
+    columns: dict[str, Column]
+    noises: slice
+    partner: int | None
 
 
 def _rows_within(rows: Tensor, part: slice) -> Tensor | None:

@@ -5,29 +5,21 @@ the draw in it), so neither another transform's draws nor the batch can move it.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stoker.augment._distributions import Distribution
-from stoker.augment._draws import Column, Draws, Params
+from stoker.augment import _operations
+from stoker.augment._distributions import Distribution, Uniform
+from stoker.augment._draws import Column, Draws, Params, Place
 from stoker.augment._keys import Integers64, column_key, host_uniforms, mix, uniforms
 from stoker.augment._transform import Mixing, Transform
 
 # streams of a transform; its values have all numbers from there on
 _CHOSEN, _PARTNER, _NOISE, _VALUE = range(4)
-
-
-class _Place(NamedTuple):
-    """One transform's share of each kind of column."""
-
-    columns: dict[str, Column]
-    values: slice
-    noises: slice
-    partner: int | None
 
 
 class _Kind(NamedTuple):
@@ -59,25 +51,31 @@ class Layout:
 
     def __init__(self, transforms: Sequence[Transform], stages: Sequence[tuple[int, ...]]) -> None:
         self._stages = [list(stage) for stage in stages]
-        self._places: list[_Place] = []
+        self._places: list[Place] = []
         self._counts: list[int] = []
         self._host = self._tables(transforms)
-        self._streams = self._host.streams.numpy()
+        self._uniform = _uniform_tables(self._host)
         self._on_device: dict[torch.device, _Tables] = {}
 
     def host_draws(self, keys: Integers64) -> Draws:
         """Draw on the host, which then knows the rows of every stage; keys [B]."""
-        bits = mix(keys[:, None] + self._streams)
-        num_first, num_partners, _ = self._counts
-        uniform = host_uniforms(bits[:, :num_first])
+        num_first, num_partners, num_noises = self._counts
         num_transforms = len(self._places)
-        chosen = uniform[:, :num_transforms] < self._host.probabilities.numpy()
-        values = _host_values(uniform[:, num_transforms:], self._host, chosen)
+        if self._uniform is not None and _operations.are_compiled():
+            chosen = np.empty((len(keys), num_transforms), np.bool_)
+            values = np.empty((len(keys), num_first - num_transforms), np.float32)
+            others = np.empty((len(keys), num_partners + num_noises), np.int64)
+            _operations.draw(keys, self._uniform, chosen, values, others)
+        else:
+            bits = mix(keys[:, None] + self._host.streams.numpy())
+            uniform, others = host_uniforms(bits[:, :num_first]), bits[:, num_first:]
+            chosen = uniform[:, :num_transforms] < self._host.probabilities.numpy()
+            values = _host_values(uniform[:, num_transforms:], self._host, chosen)
         return Draws(
             values=torch.from_numpy(values),
-            noise_keys=torch.from_numpy(bits[:, num_first + num_partners :]),
+            noise_keys=torch.from_numpy(others[:, num_partners:]),
             chosen=torch.from_numpy(chosen),
-            partners=_partners(torch.from_numpy(bits[:, num_first : num_first + num_partners])),
+            partners=_partners(torch.from_numpy(others[:, :num_partners])),
             rows=tuple(_rows_of(chosen, stage) for stage in self._stages),
         )
 
@@ -92,13 +90,7 @@ class Layout:
 
     def params(self, draws: Draws, number: int) -> Params:
         """One transform's parameters for all rows."""
-        place = self._places[number]
-        return Params(
-            draws.values[:, place.values],
-            place.columns,
-            draws.noise_keys[:, place.noises],
-            None if place.partner is None else draws.partners[:, place.partner],
-        )
+        return Params(draws, self._places[number])
 
     def _draws(self, bits: Tensor, tables: _Tables) -> Draws:
         first_bits, partner_bits, noise_keys = torch.split(bits, self._counts, 1)
@@ -118,7 +110,9 @@ class Layout:
             columns = {}
             for name, drawn in transform.draws.items():
                 made, count = drawn if isinstance(drawn, tuple) else (drawn, None)
-                columns[name] = Column(len(distributions) - first_value, count, made.whole)
+                start = len(distributions)
+                where = start if count is None else slice(start, start + count)
+                columns[name] = Column(where, made.whole)
                 distributions += [made] * (1 if count is None else count)
                 neutral += [transform.neutral.get(name, np.nan)] * (1 if count is None else count)
             num_values = len(distributions) - first_value
@@ -131,14 +125,7 @@ class Layout:
             if isinstance(transform, Mixing):
                 partner = len(streams[_PARTNER])
                 streams[_PARTNER].append(column_key(position, _PARTNER))
-            self._places.append(
-                _Place(
-                    columns,
-                    slice(first_value, len(distributions)),
-                    slice(first_noise, len(streams[_NOISE])),
-                    partner,
-                )
-            )
+            self._places.append(Place(columns, slice(first_noise, len(streams[_NOISE])), partner))
         first = streams[_CHOSEN] + streams[_VALUE]
         self._counts = [len(first), len(streams[_PARTNER]), len(streams[_NOISE])]
         return _Tables(
@@ -149,6 +136,15 @@ class Layout:
             neutral=torch.tensor(neutral, dtype=torch.float64),
             fixed=torch.tensor(neutral, dtype=torch.float64).isnan(),
         )
+
+
+def _uniform_tables(tables: _Tables) -> tuple[NDArray[Any], ...] | None:
+    """What the compiled loop draws with; None where not all distributions are uniform."""
+    if [each.kind for each in tables.kinds] != [Uniform]:
+        return None
+    low, high = tables.kinds[0].numbers
+    arrays = (tables.streams, tables.probabilities, tables.owner, low, high - low, tables.neutral)
+    return tuple(array.numpy() for array in arrays)
 
 
 def _by_kind(distributions: Sequence[Distribution]) -> tuple[_Kind, ...]:

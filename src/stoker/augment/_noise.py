@@ -12,12 +12,13 @@ within rounding. Where numba is installed, one loop does it all.
 
 import functools
 import math
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from stoker.augment import _kernels
 from stoker.augment._keys import column_key, mix, uniforms
 
 _FIRST = 0x9FB21C651E98DF25 - (1 << 64)
@@ -25,6 +26,7 @@ _SECOND = 0xD6E8FEB86659FD93 - (1 << 64)
 _FACTORS = np.array([_FIRST, _SECOND])
 _PAIRS, _CHANNELS = column_key(1), column_key(2)
 _TABLE = 1 << 16
+_HOST = torch.device("cpu")
 _CHUNK = 1 << 17  # pairs computed together: four temporary arrays of them stay in the caches
 
 
@@ -68,21 +70,17 @@ def with_noise(x: Tensor, std: Tensor, keys: Tensor) -> Tensor:
     return noise.mul_(std).add_(x) if may_write else x + noise * std
 
 
-def write_with_noise(out: Tensor, x: Tensor, std: Tensor, keys: Tensor) -> None:
-    """As `with_noise`, by a kernel: out may be x. A sample whose std is 0 stays as it is."""
-    rows = x.contiguous().flatten(2)
-    radius, turn = _tables(x.device)
-    _kernels.add_normal(
-        out.flatten(2).numpy(),
-        rows.numpy(force=True),
-        std.flatten().numpy(),
-        mix(keys.numpy()[:, None] + _channel_keys(x.shape[1], x.device).numpy()),
-        _stirred((rows.shape[2] + 1) // 2, x.device).numpy(),
-        _FACTORS,
-        radius.numpy(),
-        torch.view_as_real(turn).numpy(),
-        out is x,
-    )
+def channel_keys(num_channels: int) -> NDArray[np.int64]:
+    """What is added to a sample's key for each of its channels, on the host."""
+    return _channel_keys(num_channels, _HOST).numpy()
+
+
+@functools.lru_cache(maxsize=64)
+def noise_tables(length: int) -> tuple[NDArray[Any], ...]:
+    """What a loop needs to make so much noise: stirred numbers of pairs, factors, radii, turns [65536, 2]."""
+    radius, turn = _tables(_HOST)
+    pairs = _stirred((length + 1) // 2, _HOST)
+    return pairs.numpy(), _FACTORS, radius.numpy(), torch.view_as_real(turn).numpy()
 
 
 def uniform_noise(keys: Tensor, count: int) -> Tensor:

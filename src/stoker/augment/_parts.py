@@ -1,11 +1,14 @@
-"""Running a pipeline on the CPU: large batches a few samples at a time, small ones in one thread.
+"""Running a pipeline on the CPU: large batches a few samples at a time, in threads, small ones in one.
 
 What one stage wrote the next then finds in the cache, and temporary memory is small enough to be used
 again and again. Samples do not depend on each other, so the bits are the same.
 """
 
 import contextlib
+import itertools
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -33,11 +36,17 @@ def parts_of(batch: Mapping[str, Any], stages: Sequence[Stage]) -> list[slice]:
     """Rows to be changed together: few enough to stay in the caches, or all where that cannot help."""
     fields: list[Tensor] = [batch[name] for name in _changed_names(stages)]
     num_samples = len(fields[0]) if fields else 0
-    most = max((x.numel() for x in fields), default=0)
-    if fits_caches(fields) or _writes_once(batch, stages) or not are_divisible(fields, stages):
+    num_threads = torch.get_num_threads()
+    if (
+        fits_caches(fields)
+        or (num_threads == 1 and _writes_once(batch, stages))
+        or not are_divisible(fields, stages)
+    ):
         return [slice(0, num_samples)]
-    step = max(torch.get_num_threads(), _PART * num_samples // most)  # kernels may divide samples
-    return [slice(start, min(start + step, num_samples)) for start in range(0, num_samples, step)]
+    num_parts = -(-max(x.numel() for x in fields) // _PART)
+    num_parts = min(num_samples, -(-num_parts // num_threads) * num_threads)  # so that none of them idles
+    bounds = [num_samples * number // num_parts for number in range(num_parts + 1)]
+    return [slice(*pair) for pair in itertools.pairwise(bounds)]
 
 
 def run_parts(
@@ -53,23 +62,63 @@ def run_parts(
         run: changes the rows of a part; gets memory for the result too, once its shape is known.
     """
     names = _changed_names(stages)
-    whole: dict[str, Tensor] = {}
-    extras: dict[str, list[Tensor]] = {}
-    for part in parts:
+    kept = {name for name in names if _keep_shape(stages, name)}
+    whole = {name: memory.empty(tuple(batch[name].shape), batch[name].dtype) for name in kept}
+    unchanged: list[tuple[str, slice]] = []
+    making = threading.Lock()
+
+    def change(part: slice) -> dict[str, Any]:
         here = {**batch, **{name: batch[name][part] for name in names}}
-        results = {name: x[part] for name, x in whole.items()}
-        for name, x in run(part, here, results).items():
-            if name not in names:
-                if x is not batch.get(name):
-                    extras.setdefault(name, []).append(x)
-            elif x is not here[name] or name in whole:
-                if name not in whole:
+        results = {name: x[part] for name, x in list(whole.items())}
+        changed = run(part, here, results)
+        for name in names:
+            x = changed.pop(name)
+            if x is here[name]:
+                unchanged.append((name, part))
+                continue
+            with making:
+                expected = whole.get(name)
+                if expected is None or (expected.dtype, expected.shape[1:]) != (x.dtype, x.shape[1:]):
                     whole[name] = memory.empty((len(batch[name]), *x.shape[1:]), x.dtype)
-                    if part.start:  # up to here nothing was changed
-                        whole[name][: part.start] = batch[name][: part.start]
-                if x is not results.get(name):
-                    whole[name][part] = x
-    return {**batch, **whole, **{name: torch.cat(pieces) for name, pieces in extras.items()}}
+            if x is not results.get(name):
+                whole[name][part] = x
+        return {name: x for name, x in changed.items() if x is not batch.get(name)}
+
+    if torch.get_num_threads() == 1 or not _may_share(stages):
+        extras = [change(part) for part in parts]
+    else:
+        extras = _in_threads(change, parts)
+    for name in names:
+        same = [part for each, part in unchanged if each == name]
+        if len(same) == len(parts):
+            whole[name] = batch[name]
+            continue
+        for part in same:
+            whole[name][part] = batch[name][part]
+    return {**batch, **whole, **{name: torch.cat([each[name] for each in extras]) for name in extras[0]}}
+
+
+def _may_share(stages: Sequence[Stage]) -> bool:
+    """Whether several threads may run these at once: a transform of a user's own may have a state."""
+    ours = __name__.partition(".")[0]
+    kinds = {type(transform) for stage in stages for transform in stage.transforms}
+    is_mixed = torch.is_autocast_enabled("cpu")  # in the calling thread, and not in those that it starts
+    return not is_mixed and all(kind.__module__.partition(".")[0] == ours for kind in kinds)
+
+
+def _in_threads(change: Callable[[slice], dict[str, Any]], parts: Sequence[slice]) -> list[dict[str, Any]]:
+    """Change all parts, in as many threads as an operator would be divided into; each has its own alone."""
+    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+
+    def run(part: slice) -> dict[str, Any]:
+        with torch.set_grad_enabled(modes[0]), torch.inference_mode(modes[1]):
+            return change(part)
+
+    num_threads = min(torch.get_num_threads(), len(parts))
+    with ThreadPoolExecutor(
+        num_threads, "stoker-augment", initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
+        return list(pool.map(run, parts))
 
 
 @contextlib.contextmanager
@@ -85,6 +134,11 @@ def few_threads(fields: Sequence[Tensor]) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(num_threads)
+
+
+def _keep_shape(stages: Sequence[Stage], name: str) -> bool:
+    changing = [each for stage in stages if name in stage.roles for each in stage.transforms]
+    return all(transform.keeps_shape for transform in changing)
 
 
 def _changed_names(stages: Sequence[Stage]) -> set[str]:

@@ -14,7 +14,17 @@ from stoker.augment._keys import device_keys, host_keys
 from stoker.augment._layout import Layout
 from stoker.augment._memory import Memory
 from stoker.augment._parts import are_divisible, few_threads, fits_caches, parts_of, run_parts
-from stoker.augment._stages import Fields, check_fields, make_stages, run_rows, run_static
+from stoker.augment._stages import (
+    Fields,
+    can_loop,
+    check_fields,
+    is_none,
+    make_stages,
+    run_loop,
+    run_rows,
+    run_static,
+    runs_of,
+)
 from stoker.augment._transform import ROLES, Role, Transform
 from stoker.errors import UsageError
 
@@ -59,6 +69,7 @@ class Pipeline(nn.Module):
         self.seed = seed
         self.static = static
         self._stages = make_stages(transforms, roles)
+        self._runs = runs_of(self._stages)
         self._layout = Layout(transforms, [stage.places for stage in self._stages])
         self._memory = Memory()
         self._num_seen = 0
@@ -208,13 +219,21 @@ class Pipeline(nn.Module):
     ) -> Batch:
         """All stages, one after the other."""
         fields = Fields(batch, results, self._memory)
-        for number, stage in enumerate(self._stages):
-            params = [self._layout.params(draws, place) for place in stage.places]
+        for first, last in self._runs:
+            stages = self._stages[first:last]
+            params = [[self._layout.params(draws, place) for place in stage.places] for stage in stages]
             if static:
-                run_static(stage, fields, params, draws.chosen[:, stage.places[0] : stage.places[-1] + 1])
-            else:
-                assert draws.rows is not None
-                run_rows(stage, fields, params, draws.rows[number])
+                for stage, drawn in zip(stages, params, strict=True):
+                    chosen = draws.chosen[:, stage.places[0] : stage.places[-1] + 1]
+                    run_static(stage, fields, drawn, chosen)
+                continue
+            assert draws.rows is not None
+            rows = draws.rows[first:last]
+            if can_loop(stages, fields) and not all(map(is_none, rows)):
+                run_loop(stages, fields, [drawn[0] for drawn in params])
+                continue
+            for stage, drawn, here in zip(stages, params, rows, strict=True):
+                run_rows(stage, fields, drawn, here)
         return fields.narrowed()
 
     def _numbers(self, batch: Mapping[str, Any]) -> Any:

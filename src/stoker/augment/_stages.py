@@ -6,13 +6,14 @@ the field itself. Else every row is changed, and each takes the changed or the o
 but shapes and operators that never vary, as a compiler needs them. All ways give the same bits.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from stoker.augment import _kernels
+from stoker.augment import _operations
 from stoker.augment._draws import Params
 from stoker.augment._geometry import Geometric, change_together, joint_sampling
 from stoker.augment._memory import Memory
@@ -31,12 +32,27 @@ class Stage(NamedTuple):
     def writes(self) -> bool:
         """Whether its transform can write its result where it is told."""
         transform = self.transforms[0]
-        return (
-            len(self.transforms) == 1
-            and transform.writes
-            and (_kernels.are_installed() or not transform.loops)
-            and _writes_what_it_changes(transform)
+        return len(self.transforms) == 1 and transform.writes and _is_as_new_as_change(transform, "write")
+
+    @property
+    def loops(self) -> bool:
+        """Whether its transform can say what it does as operations of the compiled loop."""
+        transform = self.transforms[0]
+        return len(self.transforms) == 1 and transform.loops and _is_as_new_as_change(transform, "operations")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its transforms neither prepare their fields nor give extras."""
+        return all(
+            (type(each).prepare, type(each).extras) == (Transform.prepare, Transform.extras)
+            for each in self.transforms
         )
+
+    def follows(self, before: "Stage") -> bool:
+        """Whether the loop can take a sample through both: nobody needs what is between them."""
+        transform = self.transforms[0]
+        is_prepared = type(transform).prepare is Transform.prepare
+        return self.loops and before.loops and is_prepared and not transform.looks
 
     @property
     def always(self) -> bool:
@@ -46,11 +62,11 @@ class Stage(NamedTuple):
         )
 
 
-def _writes_what_it_changes(transform: Transform) -> bool:
-    """Whether `write` is as new as `change`: a subclass may have replaced the latter alone."""
+def _is_as_new_as_change(transform: Transform, name: str) -> bool:
+    """Whether the method is: a subclass may have replaced `change` alone."""
     for kind in type(transform).__mro__:
-        if "write" in vars(kind) or "change" in vars(kind):
-            return "write" in vars(kind)
+        if name in vars(kind) or "change" in vars(kind):
+            return name in vars(kind)
     return False
 
 
@@ -156,9 +172,20 @@ def _worth_fusing(stage: Stage) -> list[Stage]:
     return [Stage((transform,), (place,), stage.roles) for transform, place in each]
 
 
+def runs_of(stages: Sequence[Stage]) -> list[tuple[int, int]]:
+    """First and last + 1 of stages that the compiled loop takes samples through together."""
+    breaks = [number for number in range(1, len(stages)) if not stages[number].follows(stages[number - 1])]
+    return list(itertools.pairwise([0, *breaks, len(stages)])) if stages else []
+
+
+def is_none(rows: Tensor | None) -> bool:
+    """Whether these are no rows at all; None stands for all."""
+    return rows is not None and not rows.shape[0]
+
+
 def run_rows(stage: Stage, fields: Fields, params: Sequence[Params], rows: Tensor | None) -> None:
     """Change the rows that were chosen, as the host knows them; None for all."""
-    none = rows is not None and not rows.shape[0]
+    none = is_none(rows)
     extras = _prepared(stage, fields, params, widen=not none)
     if none:
         fields.now.update(extras)
@@ -176,6 +203,34 @@ def run_rows(stage: Stage, fields: Fields, params: Sequence[Params], rows: Tenso
         else:
             fields.put(name, few, _changed(stage, x, chosen, role, few))
     fields.now.update(extras)
+
+
+def run_loop(stages: Sequence[Stage], fields: Fields, params: Sequence[Params]) -> None:
+    """Take the samples through stages that follow each other, in one compiled loop."""
+    extras: dict[str, Tensor] = {}
+    roles: dict[str, Role] = {}
+    for stage, drawn in zip(stages, params, strict=True):
+        if not stage.is_plain or stage.roles.keys() - roles.keys():
+            extras.update(_prepared(stage, fields, [drawn], widen=True))
+        roles |= stage.roles
+    for name, role in roles.items():
+        x = fields.now[name]
+        operations: list[_operations.Operation] = []
+        for stage, drawn in zip(stages, params, strict=True):
+            if name in stage.roles:
+                operations += stage.transforms[0].operations(x, drawn, role)
+        out = fields.writable(name, tuple(x.shape))
+        _operations.apply(out, x, operations, is_mask=role == "mask")
+        fields.replace(name, out)
+    fields.now.update(extras)
+
+
+def can_loop(stages: Sequence[Stage], fields: Fields) -> bool:
+    """Whether the compiled loop takes the fields that these stages change."""
+    if not (stages[0].loops and _operations.are_compiled()):
+        return False
+    names = {name for stage in stages for name in stage.roles}
+    return all(on_host(x := fields.now[name]) and _operations.take(x) for name in names)
 
 
 def run_static(stage: Stage, fields: Fields, params: Sequence[Params], chosen: Tensor) -> None:

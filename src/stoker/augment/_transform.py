@@ -21,7 +21,7 @@ written to a config file and read back.
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from stoker.augment._distributions import Distribution
 from stoker.augment._draws import Params
+from stoker.augment._operations import Operation
 from stoker.errors import UsageError
 
 Role = Literal["signal", "image", "volume", "mask", "label"]
@@ -66,7 +67,7 @@ class Transform(nn.Module):
             rows out and putting them back. Needs `neutral`, at which `change` must give x bit by bit.
         writes: it has `write`, which on the CPU is called in place of `change`. Needs `neutral`. May be an
             instance's. A subclass that has a `change` of its own is not asked to write.
-        loops: `write` needs the kernels that numba compiles; without numba `change` is called.
+        loops: it has `operations`, likewise.
         keeps_shape: False for a transform such as a crop, which then cannot have p below 1.
 
     Args:
@@ -79,7 +80,7 @@ class Transform(nn.Module):
     neutral: ClassVar[Mapping[str, float]] = {}
     every_row: ClassVar[bool] = False
     writes: bool = False
-    loops: ClassVar[bool] = False
+    loops: bool = False
     keeps_shape: ClassVar[bool] = True
 
     def __init__(
@@ -124,6 +125,24 @@ class Transform(nn.Module):
             role: the field's.
         """
         raise NotImplementedError
+
+    def operations(self, x: Tensor, params: Params, role: Role) -> Sequence[Operation]:
+        """What `change` does to a sample, as operations of one compiled loop: with the same bits.
+
+        Called in place of `change` and `write` where `on_host` says so and numba is installed. The loop takes
+        a sample through those of several transforms. Needs `neutral`.
+
+        Args:
+            x: all rows of the field.
+            params: of all rows; those not chosen have the neutral ones, at which operations must do nothing.
+            role: the field's.
+        """
+        raise NotImplementedError
+
+    @property
+    def looks(self) -> bool:
+        """Whether `operations` or `extras` look at the values of a field, which must be there by then."""
+        return type(self).extras is not Transform.extras
 
     def written_shape(self, x: Tensor) -> tuple[int, ...]:
         """The shape of what `write` makes of x."""

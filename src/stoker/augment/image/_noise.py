@@ -9,7 +9,8 @@ from torch import Tensor
 from stoker.augment._distributions import Draw, Uniform, distribution
 from stoker.augment._draws import Params
 from stoker.augment._geometry import check_ignore
-from stoker.augment._noise import normal_noise, with_noise, write_with_noise
+from stoker.augment._noise import normal_noise, with_noise
+from stoker.augment._operations import Operation, noisy
 from stoker.augment._registry import register
 from stoker.augment._transform import Declared, Role
 from stoker.augment.image._affine import ratio_distribution
@@ -30,7 +31,6 @@ class GaussianNoise(ImageTransform):
     """
 
     neutral: ClassVar = {"std": 0.0}
-    writes = True
     loops = True
 
     def __init__(self, std: Draw = 0.03, *, p: float = 1.0) -> None:
@@ -41,9 +41,9 @@ class GaussianNoise(ImageTransform):
         """See the base class."""
         return with_noise(x, params.like("std", x).to(x.dtype), params.noise_keys[:, 0])
 
-    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
+    def operations(self, x: Tensor, params: Params, role: Role) -> Sequence[Operation]:  # noqa: ARG002
         """See the base class."""
-        write_with_noise(out, x, params.like("std", x).to(x.dtype), params.noise_keys[:, 0])
+        return [noisy(params.on_host("std"), params.noise_keys[:, 0].numpy())]
 
 
 @register("image")

@@ -1,5 +1,6 @@
 """Changing signals by a factor or an offset of each sample."""
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from stoker.augment._distributions import Draw, Uniform, distribution
 from stoker.augment._draws import Params
+from stoker.augment._operations import Operation, scaled
 from stoker.augment._registry import register
 from stoker.augment._transform import Role, Transform
 from stoker.augment.signal._units import row_mean
@@ -28,6 +30,7 @@ class AmplitudeScale(Transform):
     neutral: ClassVar = {"factor": 1.0}
     every_row = True
     writes = True
+    loops = True
 
     def __init__(self, factor: Draw = (0.8, 1.2), *, p: float = 1.0) -> None:
         self.factor = distribution(factor, "factor")
@@ -40,6 +43,10 @@ class AmplitudeScale(Transform):
     def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
         """See the base class."""
         _multiply(out, x, params.on_host("factor"))
+
+    def operations(self, x: Tensor, params: Params, role: Role) -> Sequence[Operation]:  # noqa: ARG002
+        """See the base class."""
+        return [scaled(params.on_host("factor"))]
 
 
 @register("signal")
@@ -54,6 +61,7 @@ class Polarity(Transform):
     neutral: ClassVar = {"sign": 1.0}
     every_row = True
     writes = True
+    loops = True
 
     def __init__(self, *, p: float = 0.5) -> None:
         super().__init__(p=p, draws={"sign": Uniform(-1, -1)})
@@ -65,6 +73,10 @@ class Polarity(Transform):
     def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
         """See the base class."""
         _multiply(out, x, params.on_host("sign"))
+
+    def operations(self, x: Tensor, params: Params, role: Role) -> Sequence[Operation]:  # noqa: ARG002
+        """See the base class."""
+        return [scaled(params.on_host("sign"))]
 
 
 @register("signal")

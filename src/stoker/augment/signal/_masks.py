@@ -1,15 +1,15 @@
 """Hiding parts of signals: stretches of time, bands of frequency."""
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from stoker.augment import _kernels
 from stoker.augment._distributions import Draw, Uniform, distribution
 from stoker.augment._draws import Params
+from stoker.augment._operations import Operation, clear, cleared
 from stoker.augment._registry import register
 from stoker.augment._transform import Role, Transform, on_host
 from stoker.augment.signal._spectrum import extended, extension, fast_length
@@ -32,6 +32,7 @@ class TimeMask(Transform):
     neutral: ClassVar = {"length": 0.0}
     every_row = True
     writes = True
+    loops = True
 
     def __init__(
         self, length: Draw = 100, *, num_masks: int = 1, unit: Unit = "samples", p: float = 1.0
@@ -52,7 +53,12 @@ class TimeMask(Transform):
         if out is not x:
             out.copy_(x)
         cut = self._stretches(params.on_host("length"), params.on_host("start"), x.shape[-1])
-        clear_stretches(out, *cut)
+        clear(out, *cut)
+
+    def operations(self, x: Tensor, params: Params, role: Role) -> Sequence[Operation]:  # noqa: ARG002
+        """See the base class."""
+        cut = self._stretches(params.on_host("length"), params.on_host("start"), x.shape[-1])
+        return cleared(*cut)
 
     def _stretches(self, length: Numbers, start: Numbers, total: int) -> tuple[Numbers, Numbers]:
         """First place and length of each, [B, n]."""
@@ -105,7 +111,7 @@ class FrequencyMask(Transform):
             if on_host(x):
                 spectrum: Tensor = torch.fft.rfft(x)
                 width, start = params.on_host("width"), params.on_host("start")
-                clear_stretches(spectrum, *stretches(width * num_bins, start, num_bins))
+                clear(spectrum, *stretches(width * num_bins, start, num_bins))
                 masked: Tensor = torch.fft.irfft(spectrum, length)
                 return masked
             bands = stretches(params["width"] * num_bins, params["start"], num_bins)
@@ -138,20 +144,9 @@ def stretches(length: Numbers, start: Numbers, total: int) -> tuple[Numbers, Num
     if isinstance(length, Tensor):
         length = torch.round(length).clamp(0, total)
         return torch.minimum(torch.floor(start * (total - length + 1)), total - length), length
-    length = np.round(length).clip(0, total).astype(np.float32)  # whole numbers would make it float64
+    length = np.minimum(np.maximum(np.round(length), 0), total)
+    length = length.astype(np.float32)  # whole numbers would make it float64
     return np.minimum(np.floor(start * (total - length + 1)), total - length), length
-
-
-def clear_stretches(x: Tensor, first: NDArray[Any], length: NDArray[Any]) -> None:
-    """Set stretches of x [B, C, total] on the host, which is contiguous, to zero."""
-    if _kernels.are_installed():
-        _kernels.clear(x.numpy(), first, length)
-        return
-    rows = x.numpy()
-    for row, starts, lengths in zip(rows, first.tolist(), length.tolist(), strict=True):
-        for begin, count in zip(starts, lengths, strict=True):
-            if count:
-                row[..., int(begin) : int(begin + count)] = 0
 
 
 def outside_of(first: Tensor, length: Tensor, total: int) -> Tensor:

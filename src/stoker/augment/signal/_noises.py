@@ -1,6 +1,7 @@
 """Adding what a recording adds: noise, wander of the baseline, hum of the mains."""
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -8,7 +9,8 @@ from torch import Tensor
 
 from stoker.augment._distributions import Choice, Draw, Uniform, distribution
 from stoker.augment._draws import Params
-from stoker.augment._noise import with_noise, write_with_noise
+from stoker.augment._noise import with_noise
+from stoker.augment._operations import Operation, noisy
 from stoker.augment._registry import register
 from stoker.augment._transform import Declared, Role, Transform
 from stoker.augment.signal._units import root_mean_square
@@ -32,8 +34,8 @@ class GaussianNoise(Transform):
 
     roles = ("signal",)
     neutral: ClassVar = {"snr_db": math.inf}
-    writes = True
     loops = True
+    looks = True  # at the power of a sample
 
     def __init__(self, snr_db: Draw = (20, 40), *, p: float = 1.0) -> None:
         self.snr_db = distribution(snr_db, "snr_db")
@@ -41,17 +43,18 @@ class GaussianNoise(Transform):
 
     def change(self, x: Tensor, params: Params, role: Role) -> Tensor:  # noqa: ARG002
         """See the base class."""
-        return with_noise(x, root_mean_square(x) * self._ratio(x, params), params.noise_keys[:, 0])
+        std = root_mean_square(x) * self._ratio(x, params)
+        return with_noise(x, std[:, None, None], params.noise_keys[:, 0])
 
-    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
+    def operations(self, x: Tensor, params: Params, role: Role) -> Sequence[Operation]:  # noqa: ARG002
         """See the base class."""
         ratio = self._ratio(x, params)
         std = (root_mean_square(x) * ratio).masked_fill_(ratio == 0, 0)  # of a row that is not finite, too
-        write_with_noise(out, x, std, params.noise_keys[:, 0])
+        return [noisy(std.numpy(), params.noise_keys[:, 0].numpy())]
 
     def _ratio(self, x: Tensor, params: Params) -> Tensor:
-        """Of the noise to the signal: [B, 1, 1]."""
-        return torch.exp(params.like("snr_db", x).double() * -_NEPER).to(x.dtype)
+        """Of the noise to the signal: [B]."""
+        return torch.exp(params["snr_db"].double() * -_NEPER).to(x.dtype)
 
 
 @register("signal")
@@ -95,7 +98,7 @@ class BaselineWander(Transform):
         strength = torch.ones((), dtype=torch.float64, device=x.device).expand(turns.shape)
         drift = sum_of_sines(turns, params["phase"].double(), strength, x)
         height = params.like("amplitude", x) * math.sqrt(2 / self.num_sines)
-        return x + drift[:, None] * (root_mean_square(x) * height)
+        return x + drift[:, None] * (root_mean_square(x)[:, None, None] * height)
 
 
 @register("signal")
@@ -144,7 +147,7 @@ class PowerlineNoise(Transform):
         strength = (turns < 0.5) / order
         hum = sum_of_sines(turns, params["phase"].double(), strength, x)
         height = params.like("amplitude", x) * math.sqrt(2)
-        return x + hum[:, None] * (root_mean_square(x) * height)
+        return x + hum[:, None] * (root_mean_square(x)[:, None, None] * height)
 
 
 def sum_of_sines(turns: Tensor, phase: Tensor, strength: Tensor, x: Tensor) -> Tensor:

@@ -1,27 +1,20 @@
 """Running signals faster, slower or unevenly."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from stoker.augment import _kernels
 from stoker.augment._distributions import Draw, Uniform, distribution
 from stoker.augment._draws import Params
+from stoker.augment._operations import Operation, resampled
 from stoker.augment._registry import register
 from stoker.augment._transform import Role, Transform
 from stoker.augment.signal._masks import filtered
-from stoker.augment.signal._positions import (
-    ONE,
-    interpolated,
-    nearest,
-    places,
-    write_interpolated,
-    write_nearest,
-)
+from stoker.augment.signal._positions import ONE, interpolated, nearest, places
 from stoker.augment.signal._spectrum import extended, extension, fast_length
 from stoker.augment.signal._units import Numbers
 from stoker.errors import UsageError
@@ -49,7 +42,7 @@ class Speed(Transform):
 
     roles = ("signal", "mask")
     neutral: ClassVar = {"rate": 1.0}
-    loops = True
+    looks = False  # beyond the length, which the transforms before it keep
 
     def __init__(
         self,
@@ -67,7 +60,7 @@ class Speed(Transform):
             raise UsageError(f"align must be 'center' or 'start', got {align!r}")
         self.align = align
         self.antialias = antialias
-        self.writes = not antialias
+        self.loops = not antialias
         self.return_length = return_length
         self.ignore = ignore
 
@@ -81,17 +74,11 @@ class Speed(Transform):
             x = _below(x, params["rate"])
         return interpolated(x, place)
 
-    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:
+    def operations(self, x: Tensor, params: Params, role: Role) -> Sequence[Operation]:
         """See the base class."""
-        if not _kernels.take(x):
-            out.copy_(self.change(x, params, role))
-            return
         step = (params.on_host("rate") * float(ONE)).astype(np.int64)  # exact, in float32 too: a power of two
-        first = self._first(step, x.shape[-1])
-        if role == "mask":
-            write_nearest(out, x, first, step, self.ignore)
-        else:
-            write_interpolated(out, x, first, step)
+        fill = self.ignore if role == "mask" else 0
+        return [resampled(self._first(step, x.shape[-1]), step, fill)]
 
     def extras(self, fields: Mapping[str, Tensor], params: Params) -> dict[str, Tensor]:
         """Where the signal is, if asked for."""

@@ -38,9 +38,9 @@ def row_mean(x: Tensor) -> Tensor:
 
 
 def root_mean_square(x: Tensor) -> Tensor:
-    """The root mean square of each sample of x [B, C, T], as [B, 1, 1]; its gradient at silence is 0."""
+    """The root mean square of each sample of x [B, C, T], as [B]; its gradient at silence is 0."""
     rows = x.flatten(1).contiguous()
     if x.shape[0] == 1 and not torch.compiler.is_compiling():
         rows = rows.expand(2, -1)  # see row_mean
-    norm: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)[: x.shape[0]]
-    return norm[:, :, None] / math.sqrt(rows.shape[1])
+    norm: Tensor = torch.linalg.vector_norm(rows, dim=1)[: x.shape[0]]
+    return norm / math.sqrt(rows.shape[1])

@@ -1,15 +1,15 @@
 """Reading signals from another place in each sample: shifts and crops."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor
 
-from stoker.augment import _kernels
 from stoker.augment._distributions import Draw, Uniform, distribution
 from stoker.augment._draws import Params
+from stoker.augment._operations import Operation, rolled, shifted
 from stoker.augment._registry import register
 from stoker.augment._transform import Role, Transform
 from stoker.augment.signal._units import Numbers, Unit, check_unit, in_samples
@@ -32,6 +32,7 @@ class TimeShift(Transform):
     neutral: ClassVar = {"shift": 0.0}
     every_row = True
     writes = True
+    loops = True
 
     def __init__(
         self,
@@ -64,11 +65,6 @@ class TimeShift(Transform):
         """See the base class; two copies a row."""
         length = x.shape[-1]
         shift, _ = self._shift(params.on_host("shift"), length)
-        if _kernels.are_installed() and _kernels.take(x):
-            new, old = _kernels.rows_of(out), _kernels.rows_of(x)
-            fill = new.dtype.type(0 if self.circular else self._fill(role))
-            _kernels.shift(new, old, shift, fill, self.circular, out is x)
-            return
         source, target = x.numpy(force=True), out.numpy()
         for new, old, steps in zip(target, source, shift.tolist(), strict=True):
             if steps == 0 and out is x:
@@ -84,6 +80,11 @@ class TimeShift(Transform):
             else:
                 new[..., steps:] = row[..., : length - steps]
                 new[..., :steps] = self._fill(role)
+
+    def operations(self, x: Tensor, params: Params, role: Role) -> Sequence[Operation]:
+        """See the base class."""
+        shift, _ = self._shift(params.on_host("shift"), x.shape[-1])
+        return [rolled(shift % x.shape[-1]) if self.circular else shifted(shift, self._fill(role))]
 
     def _shift(self, drawn: Numbers, length: int) -> tuple[Numbers, int]:
         """Steps to the right, int64 [B], and the most that there can be; all within it but whole turns."""

@@ -1,6 +1,7 @@
 """Making volumes grainy or smooth."""
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 from torch import Tensor
@@ -8,7 +9,8 @@ from torch import Tensor
 from stoker.augment._blur import blur_radius, gaussian_blur
 from stoker.augment._distributions import Draw, distribution
 from stoker.augment._draws import Params
-from stoker.augment._noise import with_noise, write_with_noise
+from stoker.augment._noise import with_noise
+from stoker.augment._operations import Operation, noisy
 from stoker.augment._registry import register
 from stoker.augment._transform import Role, Transform
 from stoker.augment.volume._axes import AxisDraw, as_float, declared, drawn, per_axis
@@ -26,7 +28,6 @@ class GaussianNoise(Transform):
 
     roles = ("volume",)
     neutral: ClassVar = {"std": 0.0}
-    writes = True
     loops = True
 
     def __init__(self, std: Draw = (0.0, 0.1), *, p: float = 1.0) -> None:
@@ -41,9 +42,9 @@ class GaussianNoise(Transform):
         """See the base class."""
         return with_noise(x, params.like("std", x).to(x.dtype), params.noise_keys[:, 0])
 
-    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
+    def operations(self, x: Tensor, params: Params, role: Role) -> Sequence[Operation]:  # noqa: ARG002
         """See the base class."""
-        write_with_noise(out, x, params.like("std", x).to(x.dtype), params.noise_keys[:, 0])
+        return [noisy(params.on_host("std"), params.noise_keys[:, 0].numpy())]
 
 
 @register("volume")

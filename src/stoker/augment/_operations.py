@@ -1,0 +1,160 @@
+"""What a transform does to each sample on the host, as operations that one compiled loop goes through.
+
+An operator of torch is a pass over memory, and a number of noise takes ten of them. The loop (`_kernels`,
+compiled by numba where it is installed: extra ``kernels``) takes each sample through the operations of
+several transforms while it stays in the caches. Measured by ``benchmarks/augmenting.py``.
+
+It is compiled when it is first called, for some seconds, and kept on disk for the processes to come.
+"""
+
+import functools
+import importlib.util
+import math
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from stoker.augment._noise import channel_keys, noise_tables
+
+SHIFT, ROLL, RESAMPLE, SCALE, NOISE, CLEAR = range(6)
+
+Array = NDArray[Any]
+
+
+class Operation(NamedTuple):
+    """One operation, with its numbers for each sample: [B], or one for all."""
+
+    kind: int
+    first: Array | None = None
+    second: Array | None = None
+    value: Array | float | None = None
+
+
+def shifted(steps: Array, fill: float) -> Operation:
+    """Move to the right by so many steps, at most T; what comes in is `fill`."""
+    return Operation(SHIFT, steps, value=fill)
+
+
+def rolled(steps: Array) -> Operation:
+    """Move to the right by 0 to T steps; what comes in is what left."""
+    return Operation(ROLL, steps)
+
+
+def resampled(first: Array, step: Array, fill: float) -> Operation:
+    """Read at first + t · step, in 32.32 fixed point, step > 0.
+
+    Signals linearly, with zeros beyond their ends; masks by the nearest sample, with `fill` there.
+    """
+    return Operation(RESAMPLE, first, step, fill)
+
+
+def scaled(factor: Array) -> Operation:
+    """Multiply by a factor."""
+    return Operation(SCALE, value=factor)
+
+
+def noisy(std: Array, keys: Array) -> Operation:
+    """Add normal noise of that standard deviation, made from these keys."""
+    return Operation(NOISE, keys, value=std)
+
+
+def cleared(first: Array, length: Array) -> list[Operation]:
+    """Set n stretches to zero: whole numbers [B, n]."""
+    return [Operation(CLEAR, one, other) for one, other in zip(first.T, length.T, strict=True)]
+
+
+@functools.cache
+def are_compiled() -> bool:
+    """Whether numba is there to compile the loop; its own NUMBA_DISABLE_JIT=1 says that it must not.
+
+    Half a second the first time.
+    """
+    is_allowed = os.environ.get("NUMBA_DISABLE_JIT", "0") in {"", "0"}
+    if not is_allowed or importlib.util.find_spec("numba") is None:
+        return False
+    try:
+        from numba.core.compiler_lock import global_compiler_lock as compiling
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with it, we can do without
+        warnings.warn(f"numba is installed but does not work, so it is not used: {error}", stacklevel=2)
+        return False
+    # a child that was forked while another thread compiles would wait for that for ever
+    os.register_at_fork(
+        before=compiling.acquire, after_in_parent=compiling.release, after_in_child=compiling.release
+    )
+    return True
+
+
+def take(x: Tensor) -> bool:
+    """Whether the loop takes tensors of this dtype."""
+    return x.dtype is not torch.float16  # which numba does not have
+
+
+def apply(out: Tensor, x: Tensor, operations: Sequence[Operation], *, is_mask: bool) -> None:
+    """Take each sample of x through the operations, into `out`: contiguous, of its shape, or x itself."""
+    from stoker.augment import _kernels
+
+    old = _rows_of(x)
+    new = old if out is x else _rows_of(out)
+    shape = (len(operations), len(new))
+    first, second, values = np.zeros(shape, int), np.zeros(shape, int), np.zeros(shape, new.dtype)
+    for number, (_, one, other, value) in enumerate(operations):
+        for array, here in ((first, one), (second, other), (values, value)):
+            if here is not None:
+                array[number] = here
+    kinds = np.array([operation.kind for operation in operations])
+    if is_mask:
+        _call(_kernels.change_masks, new, old, kinds, first, second, values)
+        return
+    has_noise = any(operation.kind == NOISE for operation in operations)
+    _call(
+        _kernels.change_signals,
+        new,
+        old,
+        kinds,
+        first,
+        second,
+        values,
+        channel_keys(old.shape[1]),
+        noise_tables(old.shape[2] if has_noise else 0),
+        new.dtype.type(2.0**-32),
+    )
+
+
+def draw(keys: Array, tables: tuple[Array, ...], chosen: Array, values: Array, others: Array) -> None:
+    """Draw from uniform distributions by a loop: see ``_kernels.draw``."""
+    from stoker.augment import _kernels
+
+    _call(_kernels.draw, keys, *tables, chosen, values, others)
+
+
+def clear(x: Tensor, first: Array, length: Array) -> None:
+    """Set stretches of x [B, C, T], which is contiguous, to zero: whole numbers [B, n]."""
+    if not are_compiled():
+        for row, starts, lengths in zip(x.numpy(), first.tolist(), length.tolist(), strict=True):
+            for begin, count in zip(starts, lengths, strict=True):
+                if count:
+                    row[..., int(begin) : int(begin + count)] = 0
+        return
+    from stoker.augment import _kernels
+
+    _call(_kernels.clear, x.numpy(), first, length)
+
+
+def _rows_of(x: Tensor) -> Array:
+    """X [B, T] or [B, C, ...] as the loop takes it: [B, C, T]; itself if it is contiguous."""
+    array = np.ascontiguousarray(x.numpy(force=True))
+    num_channels = array.shape[1] if array.ndim > 2 else 1
+    return array.reshape(array.shape[0], num_channels, math.prod(array.shape[min(2, array.ndim - 1) :]))
+
+
+def _call(kernel: Callable[..., None], *arguments: Any) -> None:
+    try:
+        kernel(*arguments)
+    except OSError:  # it was compiled, but could not be kept
+        kernel(*arguments)
