@@ -107,9 +107,9 @@ def test_samples_that_were_not_chosen_keep_every_bit_though_they_are_no_numbers(
 
 _SCRIPT = """
 import torch
-from stoker.augment.signal import TimeMask
-print(TimeMask(20)(torch.ones(64, 1, 100)).sum().item())
-"""
+from stoker.augment.signal import FrequencyMask
+print(FrequencyMask(0.5)(torch.arange(6400.0).view(64, 1, 100)).square().sum().item())
+"""  # whose loops are small, and compiled in a moment
 
 
 def test_a_place_that_cannot_keep_what_was_compiled_costs_only_time(tmp_path: Path) -> None:

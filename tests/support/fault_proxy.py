@@ -3,6 +3,7 @@
 import functools
 import http.client
 import os
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -23,6 +24,7 @@ class FaultProxy:
     def __init__(self, port: int) -> None:
         self.upstream = port
         self.gets: Counter[str] = Counter()  # by path
+        self.num_bytes = 0  # given in answer to them
         self.is_stalled = threading.Event()
         self.released = threading.Event()
         self._faults: dict[str, Iterator[str]] = {}
@@ -68,10 +70,11 @@ class FaultProxy:
 
 
 class FileServer:
-    """Python's own HTTP server over a folder."""
+    """Python's own HTTP server over a folder; it gives whole files only, unless it is told to know ranges."""
 
-    def __init__(self, folder: Path) -> None:
-        self._server = _Server(("127.0.0.1", 0), functools.partial(_Files, directory=os.fspath(folder)))
+    def __init__(self, folder: Path, *, ranges: bool = False) -> None:
+        kind = _Ranges if ranges else _Files
+        self._server = _Server(("127.0.0.1", 0), functools.partial(kind, directory=os.fspath(folder)))
         self.port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.start()
@@ -98,6 +101,21 @@ class _Files(SimpleHTTPRequestHandler):
         pass
 
 
+class _Ranges(_Files):
+    def do_GET(self) -> None:
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if asked is None:
+            super().do_GET()
+            return
+        content = Path(self.translate_path(self.path)).read_bytes()
+        first, last = int(asked[1]), min(int(asked[2]), len(content) - 1)
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
+        self.send_header("Content-Length", str(last + 1 - first))
+        self.end_headers()
+        self.wfile.write(content[first : last + 1])
+
+
 class _Proxy(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # S3's clients send a body when they are told to go on
 
@@ -111,8 +129,8 @@ class _Proxy(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         fault = self._proxy.fault_of(self.path)
         status, headers, body = self._pass_on()
-        if status == 200 and fault is not None:
-            self._spoil(fault, headers, body)
+        if status in {200, 206} and fault is not None:
+            self._spoil(fault, status, headers, body)
         else:
             self._answer(status, headers, body, len(body))
 
@@ -130,7 +148,7 @@ class _Proxy(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._do_other()
 
-    def _spoil(self, fault: str, headers: list[tuple[str, str]], body: bytes) -> None:
+    def _spoil(self, fault: str, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
         half = len(body) // 2
         match fault:
             case "500" | "503":
@@ -138,16 +156,16 @@ class _Proxy(BaseHTTPRequestHandler):
             case "close":
                 self.close_connection = True
             case "truncate":
-                self._answer(200, headers, body[:half], len(body))
+                self._answer(status, headers, body[:half], len(body))
             case "short":
-                self._answer(200, headers, body[:half], half)
+                self._answer(status, headers, body[:half], half)
             case "long":
-                self._answer(200, headers, body + body, 2 * len(body))
+                self._answer(status, headers, body + body, 2 * len(body))
             case "wrong":
                 middle = bytes([body[half] ^ 1])
-                self._answer(200, headers, body[:half] + middle + body[half + 1 :], len(body))
+                self._answer(status, headers, body[:half] + middle + body[half + 1 :], len(body))
             case "stall":
-                self._answer(200, headers, body[:half], len(body))
+                self._answer(status, headers, body[:half], len(body))
                 self.wfile.flush()
                 self._proxy.is_stalled.set()
                 self._proxy.released.wait()
@@ -163,6 +181,7 @@ class _Proxy(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
+        self._proxy.num_bytes += len(body) if self.command == "GET" else 0
         self.close_connection = True
 
     def _pass_on(self) -> tuple[int, list[tuple[str, str]], bytes]:

@@ -163,7 +163,7 @@ def ahead_of(course: Course, store: Store, bring: Callable[[int, threading.Event
     whole = shards.fits(range(len(shards)))
     plan = FetchPlan(
         _in_order(course, None if store.is_whole else store.numbers, store.index.shard),
-        [entry.num_bytes for entry in shards.entries],
+        [shards.room_bytes(number) for number in range(len(shards))],
         max_bytes=shards.max_bytes if whole else shards.max_bytes // 2,
     )
     ahead = FetchAhead(plan, bring)

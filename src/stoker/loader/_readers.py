@@ -108,7 +108,7 @@ class StoreReader:
 
         One that was removed can still be read.
         """
-        for entry in self.store.manifest.shards:
+        for entry in self.store.shards.entries:
             path = shard_path(self.store.path, entry.digest)
             with contextlib.suppress(FileNotFoundError):
                 check_size(path, path.stat().st_size, entry.num_bytes)
@@ -195,12 +195,12 @@ class StoreReader:
         if len(entries) <= _MAX_STACKED_SHARDS and all(name in entry.offsets for entry in entries):
             ranges = [
                 Range(
-                    shard_path(self.store.path, entry.digest),
+                    shard_path(self.store.path, file.digest),
                     entry.num_bytes,
                     entry.offsets[name],
                     entry.num_samples,
                 )
-                for entry in entries
+                for entry, file in zip(entries, self.store.shards.entries, strict=True)
             ]
             stacked = stack(ranges, self.fixed[name][1], self.fixed[name][0], mapped=mapped)
             if stacked is not None:

@@ -70,9 +70,9 @@ class ShardMeta:
 class Shard:
     """Reads one shard. Holds a mapping and no handle: safe to share between threads and forks."""
 
-    def __init__(self, root: Path, entry: FileEntry) -> None:
+    def __init__(self, root: Path, entry: FileEntry, *, path: Path | None = None) -> None:
         self.entry = entry
-        self.path = shard_path(root, entry.digest)
+        self.path = shard_path(root, entry.digest) if path is None else path
         self._columns = open_columns(self.path, entry.num_bytes)
         try:
             self.meta = ShardMeta.from_column(self._columns["meta"])

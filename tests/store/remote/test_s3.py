@@ -9,11 +9,13 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import stoker
 from stoker.errors import DamagedStoreError, StoreNotFoundError, StoreUnreachableError
 from stoker.store import push
+from stoker.store.remote import _parts
 from support.datasets import assert_same
 from support.fault_proxy import FaultProxy
 
@@ -81,6 +83,21 @@ def test_a_store_goes_to_s3_and_comes_back(bucket: tuple[FaultProxy, str], local
         assert_same(store[5], local[5])
         for path in (store.path / "shards").iterdir():
             path.unlink()
+
+
+@pytest.mark.usefixtures("cache")
+def test_few_samples_come_from_s3_by_range(
+    bucket: tuple[FaultProxy, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy, url = bucket
+    monkeypatch.setattr(_parts, "_REQUEST_BYTES", 512)
+    samples = [{"x": np.full(4096, number, np.float32)} for number in range(32)]
+    local = stoker.pack(samples, tmp_path / "few.stoker", workers=0, progress=False)
+    push(local.path, f"{url}-few")
+    few = stoker.open(f"{url}-few").select([30, 4])
+    before = proxy.num_bytes
+    np.testing.assert_array_equal(few[[0, 1]]["x"], local[[30, 4]]["x"])
+    assert 2 * 16384 < proxy.num_bytes - before < local.manifest.num_bytes / 4
 
 
 @pytest.mark.usefixtures("cache")

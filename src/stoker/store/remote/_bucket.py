@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from stoker.errors import (
 from stoker.store.remote._patience import MAX_WRONG, Fault, FaultError, Patience
 from stoker.store.remote._transfer import Transfer
 
+_PIECE_BYTES, _NUM_PIECES = 1 << 20, 8  # asked for in one request; and requests at a time
 _TELL_AFTER_S = 5.0  # of tries in vain, once
 
 logger = logging.getLogger("stoker")
@@ -89,6 +90,28 @@ class Bucket:
 
         def attempt(end: float) -> None:
             self._get(name, target, max_bytes, end, stop)
+            check(target)
+
+        self._patiently(name, attempt, stop)
+
+    def fetch_spans(
+        self,
+        name: str,
+        target: Path,
+        spans: Sequence[tuple[int, int]],
+        *,
+        num_bytes: int,
+        check: Callable[[Path], None],
+        stop: threading.Event | None = None,
+    ) -> None:
+        """As `fetch`, of some bytes (first, one behind the last); elsewhere the file has holes."""
+
+        def attempt(end: float) -> None:
+            with target.open("wb") as file:
+                file.truncate(num_bytes)
+                for start, piece in self._pieces(name, spans, num_bytes, end, stop):
+                    file.seek(start)
+                    file.write(piece)
             check(target)
 
         self._patiently(name, attempt, stop)
@@ -222,6 +245,38 @@ class Bucket:
 
         self._call("get_file", end, self._path(name), os.fspath(target), check=check, abandon=abandon)
 
+    def _pieces(
+        self,
+        name: str,
+        spans: Sequence[tuple[int, int]],
+        num_bytes: int,
+        end: float,
+        stop: threading.Event | None,
+    ) -> Iterator[tuple[int, bytes]]:
+        """Where each piece of the spans begins, and its bytes."""
+        began = time.monotonic()
+
+        def check() -> None:
+            if time.monotonic() - began > self.patience.stall_s:
+                raise FaultError(Fault(f"no answer came for {self.patience.stall_s:g} s"))
+            if stop is not None and stop.is_set():
+                raise FaultError(Fault("no longer needed", is_lasting=True))
+
+        for group in _groups(spans):
+            began = time.monotonic()
+            starts, stops = [first for first, _ in group], [last for _, last in group]
+            paths = [self._path(name)] * len(group)
+            found = self._call("cat_ranges", end, paths, starts, stops, on_error="raise", check=check)
+            for (first, last), piece in zip(group, found, strict=True):
+                if len(piece) == num_bytes > last - first:  # of a server that knows no ranges: all is there
+                    yield from ((begin, piece[begin:behind]) for begin, behind in spans)
+                    return
+                if len(piece) != last - first:
+                    raise DamagedStoreError(
+                        f"of {last - first} bytes from {first} on there came {len(piece)}"
+                    )
+                yield first, piece
+
     def _call(
         self,
         method: str,
@@ -264,6 +319,18 @@ class Bucket:
             self._fs, self._root = _file_system(self.url)
             self._pid = os.getpid()
         return self._fs
+
+
+def _groups(spans: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """The spans, cut into pieces, as many as are asked for at a time: of the first it is seen what comes."""
+    pieces = [
+        (start, min(start + _PIECE_BYTES, stop))
+        for first, stop in spans
+        for start in range(first, stop, _PIECE_BYTES)
+    ]
+    yield pieces[:1]
+    for begin in range(1, len(pieces), _NUM_PIECES):
+        yield pieces[begin : begin + _NUM_PIECES]
 
 
 def _listed(facts: Mapping[str, Any]) -> Listed:

@@ -57,11 +57,19 @@ class CacheFolder:
         return Uses(self._locks)
 
     def bring(
-        self, path: Path, digest: str, num_bytes: int, uses: Uses, fetch: Callable[[Path], None]
+        self,
+        path: Path,
+        digest: str,
+        num_bytes: int,
+        uses: Uses,
+        fetch: Callable[[Path], None],
+        *,
+        room_bytes: int | None = None,
     ) -> None:
         """Have the file, held by ``uses``; if it is not there, one process fetches it and all others wait.
 
-        ``fetch`` writes a given file and raises unless it is what it should be.
+        ``fetch`` writes a given file and raises unless it is what it should be. A file with holes takes only
+        ``room_bytes`` of its ``num_bytes``.
 
         Raises:
             NoRoomError: it is not there, and all that is there is in use.
@@ -72,7 +80,7 @@ class CacheFolder:
             if not _has(path, num_bytes):
                 with locked(self._locks, Kind.FETCH, digest):
                     if not _has(path, num_bytes):
-                        self._fetch(path, digest, num_bytes, fetch)
+                        self._fetch(path, digest, num_bytes if room_bytes is None else room_bytes, fetch)
         except BaseException:
             uses.drop(digest)
             raise
@@ -139,7 +147,8 @@ class CacheFolder:
                         with contextlib.suppress(FileNotFoundError):
                             status = entry.stat()
                             path = Path(entry.path)
-                            found.append(_Found(path, whole[1], status.st_size, status.st_mtime))
+                            taken = min(status.st_size, 512 * status.st_blocks)  # there may be holes
+                            found.append(_Found(path, whole[1], taken, status.st_mtime))
                     elif writing := _WRITING.fullmatch(entry.name):
                         found.append(_Found(Path(entry.path), writing[2], int(writing[1]), 0.0))
         return found

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,13 +54,24 @@ class RemoteStore(Store):
         self.path = folder.root
         self._uses = folder.new_uses()
         self.manifest, self.index = _open(bucket, folder, self._uses)
-        self.shards = RemoteShards(bucket, folder, self.manifest.shards, self.manifest.fields)
+        self._whole = self.shards = RemoteShards(bucket, folder, self.manifest.shards, self.manifest.fields)
         self._numbers: NDArray[np.int64] | None = None
 
     @property
     def location(self) -> str:
         """The URL."""
         return self.url
+
+    def select(self, items: slice | Sequence[int] | NDArray[Any]) -> "Store":
+        """As of any store; a shard that few of the samples lie in comes by range, as far as it pays."""
+        view = super().select(items)
+        assert isinstance(view, RemoteStore)
+        view._choose_shards()  # noqa: SLF001 - one of us
+        return view
+
+    def _choose_shards(self) -> None:
+        numbers = self.numbers
+        self.shards = self._whole.of_rows(self.index.shard[numbers], self.index.row[numbers])
 
     def verify(self, *, quick: bool = False, workers: int | None = None) -> "Report":
         """Fetch and check every byte of the store as it is at its URL; the cache is left aside."""
@@ -120,5 +132,7 @@ def _reopen(url: str, options: dict[str, Any], digest: str, numbers: NDArray[np.
     store = RemoteStore(url, **options)
     if store.content_digest != digest:
         raise DamagedStoreError(f"{url} was written anew since it was opened; open it again")
-    store._numbers = numbers  # noqa: SLF001 - restores its own pickle
+    if numbers is not None:
+        store._numbers = numbers  # noqa: SLF001 - restores its own pickle
+        store._choose_shards()  # noqa: SLF001
     return store
