@@ -1,5 +1,7 @@
 """Large batches run part by part; transforms of a user's own must not notice."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -137,3 +139,53 @@ def test_parts_in_which_nothing_was_chosen_stay_as_they_were() -> None:
     assert 0 < int(draws.chosen.sum()) < 16
     none = draws._replace(rows=(torch.arange(0),), values=torch.ones_like(draws.values))
     assert aug.replay({"x": x}, none)["x"] is x
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_threads_have_the_caller_s_mode_and_leave_no_trace(is_enabled: bool) -> None:
+    seen: list[tuple[bool, int]] = []
+
+    def change(part: slice) -> dict[str, Tensor]:
+        seen.append((torch.is_grad_enabled(), torch.get_num_threads()))
+        return {"first": torch.tensor(part.start)}
+
+    with torch.set_grad_enabled(is_enabled):
+        made = _parts._in_threads(change, [slice(start, start + 1) for start in range(5)])
+    assert seen == [(is_enabled, 1)] * 5
+    assert [int(each["first"]) for each in made] == [0, 1, 2, 3, 4]
+    later: list[int] = []
+    thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    assert later == [torch.get_num_threads()] == [2]
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_what_fails_in_a_thread_is_raised_by_the_caller() -> None:
+    def change(part: slice) -> dict[str, Tensor]:
+        raise OverflowError(part.start)
+
+    with pytest.raises(OverflowError, match="0"):
+        _parts._in_threads(change, [slice(0, 1), slice(1, 2)])
+    assert torch.get_num_threads() == 2
+
+
+_AFTER_MAIN = """
+import threading, torch
+from stoker.augment import Pipeline, _parts
+from stoker.augment.signal import TimeShift
+torch.set_num_threads(2)
+_parts._PART = 64
+def train():
+    threading.main_thread().join()
+    print(Pipeline(TimeShift(), roles={"x": "signal"})({"x": torch.ones(8, 1, 100)})["x"].sum().item())
+threading.Thread(target=train).start()
+"""
+
+
+def test_a_thread_that_trains_on_after_the_main_one_augments_too() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _AFTER_MAIN], capture_output=True, text=True, check=True, timeout=200
+    )
+    assert done.stdout == "800.0\n"

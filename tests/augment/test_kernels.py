@@ -3,7 +3,7 @@
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from augment.examples import CASES, batch_of, pipeline, roles_of
 from stoker.augment import Integers, Params, Pipeline, Role, Transform, _operations
+from stoker.augment._operations import Operation
 from stoker.augment.signal import AmplitudeScale, FrequencyMask, GaussianNoise, Speed, TimeMask, TimeShift
 
 Case = tuple[str, int]
@@ -163,6 +164,51 @@ def test_what_extras_keep_of_a_field_is_not_written_over() -> None:
     alone = Pipeline(TimeShift(0.3), roles={"x": "signal"})({"x": x}, index=range(4))
     assert torch.equal(both["clean"], alone["x"])
     assert not torch.equal(both["x"], both["clean"])
+
+
+class Played(Speed):
+    """A subclass with extras of its own, of a class whose own need no values."""
+
+    def extras(self, fields: Mapping[str, Tensor], params: Params) -> dict[str, Tensor]:  # noqa: ARG002
+        return {"before": fields["x"]}
+
+
+class Sized(AmplitudeScale):
+    """A subclass that asks for the size."""
+
+    def operations(self, x: Tensor, params: Params, role: Role) -> Sequence[Operation]:
+        assert params.size == x.shape[2:]
+        return super().operations(x, params, role)
+
+
+class Written(AmplitudeScale):
+    """A subclass that writes otherwise."""
+
+    def write(self, out: Tensor, x: Tensor, params: Params, role: Role) -> None:  # noqa: ARG002
+        out.copy_(x).neg_()
+
+
+def test_extras_of_a_subclass_see_the_field_as_it_is_by_then() -> None:
+    x = torch.randn(4, 1, 50)
+    both = Pipeline(TimeShift(0.3), Played(), roles={"x": "signal"})({"x": x}, index=range(4))
+    alone = Pipeline(TimeShift(0.3), roles={"x": "signal"})({"x": x}, index=range(4))
+    assert torch.equal(both["before"], alone["x"])
+
+
+def test_operations_are_told_the_size_wherever_they_stand() -> None:
+    Pipeline(TimeShift(), Sized(), roles={"x": "signal"})({"x": torch.ones(4, 1, 50)})
+
+
+def test_a_subclass_that_writes_otherwise_is_asked_to() -> None:
+    x = torch.rand(4, 1, 8)
+    assert torch.equal(Written()(x), -x)
+
+
+def test_masks_of_any_dimensions_move_along_the_last() -> None:
+    mask = torch.arange(24).view(2, 1, 3, 4)
+    aug = Pipeline(TimeShift((1, 1), unit="samples"), roles={"x": "signal", "m": "mask"})
+    moved = aug({"x": torch.ones(2, 1, 4), "m": mask})["m"]
+    assert torch.equal(moved, mask.roll(1, -1))
 
 
 @pytest.mark.parametrize(

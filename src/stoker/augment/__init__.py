@@ -10,6 +10,7 @@ _geometry.py       movements as matrices       _noise.py      noise for every el
 _registry.py       transforms by name          _config.py     pipelines as plain data
 _presets.py        ready policies              preview/       pictures of what a pipeline does
 _parts.py          large batches in parts      _memory.py     memory that is used again
+_operations.py     transforms as operations    _kernels.py    the loop over them, compiled by numba
 """
 
 from stoker.augment import image, mix, signal, volume

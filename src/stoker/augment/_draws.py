@@ -106,9 +106,9 @@ class Params:
         return self[name].view(-1, *[1] * (x.ndim - 1))
 
     def select(self, rows: Tensor) -> "Params":
-        """Those of some rows, of all that there are."""
-        assert self._rows is None
-        return Params(self._draws, self._place, self.size, rows)
+        """Those of some rows."""
+        chosen = rows if self._rows is None else self._rows[rows]
+        return Params(self._draws, self._place, self.size, chosen)
 
     def part(self, rows: slice) -> "Params":
         """Those of some rows that lie together."""

@@ -12,14 +12,23 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 
-from stoker.augment._operations import CLEAR, NOISE, RESAMPLE, ROLL, SCALE, SHIFT
+# the numbers are here, as what is compiled with them is kept for as long as this file does not change
+SHIFT, ROLL, RESAMPLE, SCALE, NOISE, CLEAR = range(6)
+KINDS = {
+    "shift": SHIFT,
+    "roll": ROLL,
+    "resample": RESAMPLE,
+    "scale": SCALE,
+    "noise": NOISE,
+    "clear": CLEAR,
+}
 
 _ONE = 1 << 32  # of a place in fixed point
 # an index without a sign needs no look whether it counts from the end
 _NEXT = np.uint32(1)
 _32, _48, _HALF, _LOW = (np.uint64(number) for number in (32, 48, 1 << 15, (1 << 16) - 1))
 
-_PAIRS = 512  # of noise, made together: they stay in the smallest cache
+_NUM_PAIRS = 512  # of noise, made together: they stay in the smallest cache
 _FIFTY_TWO_BITS = (1 << 52) - 1
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64)  # of `_mix`
 
@@ -155,7 +164,7 @@ def change_signals(
     spare = np.zeros(length + 3, x.dtype)  # from one sample before the row to two after it
     inner = spare[1:]
     before, share = np.empty(length, np.uint32), np.empty(length, x.dtype)
-    bits = np.empty(_PAIRS, np.uint64)
+    bits = np.empty(_NUM_PAIRS, np.uint64)
     in_place = x.ctypes.data == out.ctypes.data
     for row in range(num_samples):
         old, new, is_there = x[row], out[row], in_place

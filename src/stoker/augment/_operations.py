@@ -13,7 +13,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -22,15 +22,24 @@ from torch import Tensor
 
 from stoker.augment._noise import channel_keys, noise_tables
 
-SHIFT, ROLL, RESAMPLE, SCALE, NOISE, CLEAR = range(6)
-
+Kind = Literal["shift", "roll", "resample", "scale", "noise", "clear"]
 Array = NDArray[Any]
 
 
 class Operation(NamedTuple):
-    """One operation, with its numbers for each sample: [B], or one for all."""
+    """One operation, with its numbers for each sample: [B], or one for all.
 
-    kind: int
+    | kind | first | second | value |
+    |---|---|---|---|
+    | shift | steps | | what comes in |
+    | roll | steps | | |
+    | resample | first place | step | what is beyond the ends of a mask |
+    | scale | | | factor |
+    | noise | key | | standard deviation |
+    | clear | first place | length | |
+    """
+
+    kind: Kind
     first: Array | None = None
     second: Array | None = None
     value: Array | float | None = None
@@ -38,12 +47,12 @@ class Operation(NamedTuple):
 
 def shifted(steps: Array, fill: float) -> Operation:
     """Move to the right by so many steps, at most T; what comes in is `fill`."""
-    return Operation(SHIFT, steps, value=fill)
+    return Operation("shift", steps, value=fill)
 
 
 def rolled(steps: Array) -> Operation:
     """Move to the right by 0 to T steps; what comes in is what left."""
-    return Operation(ROLL, steps)
+    return Operation("roll", steps)
 
 
 def resampled(first: Array, step: Array, fill: float) -> Operation:
@@ -51,22 +60,22 @@ def resampled(first: Array, step: Array, fill: float) -> Operation:
 
     Signals linearly, with zeros beyond their ends; masks by the nearest sample, with `fill` there.
     """
-    return Operation(RESAMPLE, first, step, fill)
+    return Operation("resample", first, step, fill)
 
 
 def scaled(factor: Array) -> Operation:
     """Multiply by a factor."""
-    return Operation(SCALE, value=factor)
+    return Operation("scale", value=factor)
 
 
 def noisy(std: Array, keys: Array) -> Operation:
     """Add normal noise of that standard deviation, made from these keys."""
-    return Operation(NOISE, keys, value=std)
+    return Operation("noise", keys, value=std)
 
 
 def cleared(first: Array, length: Array) -> list[Operation]:
     """Set n stretches to zero: whole numbers [B, n]."""
-    return [Operation(CLEAR, one, other) for one, other in zip(first.T, length.T, strict=True)]
+    return [Operation("clear", one, other) for one, other in zip(first.T, length.T, strict=True)]
 
 
 @functools.cache
@@ -90,28 +99,28 @@ def are_compiled() -> bool:
     return True
 
 
-def take(x: Tensor) -> bool:
-    """Whether the loop takes tensors of this dtype."""
-    return x.dtype is not torch.float16  # which numba does not have
+def takes(x: Tensor) -> bool:
+    """Whether the loop takes such tensors."""
+    return x.dtype is not torch.float16 and x.ndim > 1 and x.numel() > 0  # numba does not have float16
 
 
 def apply(out: Tensor, x: Tensor, operations: Sequence[Operation], *, is_mask: bool) -> None:
     """Take each sample of x through the operations, into `out`: contiguous, of its shape, or x itself."""
     from stoker.augment import _kernels
 
-    old = _rows_of(x)
-    new = old if out is x else _rows_of(out)
+    old = _rows_of(x, is_mask=is_mask)
+    new = old if out is x else _rows_of(out, is_mask=is_mask)
     shape = (len(operations), len(new))
     first, second, values = np.zeros(shape, int), np.zeros(shape, int), np.zeros(shape, new.dtype)
     for number, (_, one, other, value) in enumerate(operations):
         for array, here in ((first, one), (second, other), (values, value)):
             if here is not None:
                 array[number] = here
-    kinds = np.array([operation.kind for operation in operations])
+    kinds = np.array([_kernels.KINDS[operation.kind] for operation in operations])
     if is_mask:
         _call(_kernels.change_masks, new, old, kinds, first, second, values)
         return
-    has_noise = any(operation.kind == NOISE for operation in operations)
+    has_noise = any(operation.kind == "noise" for operation in operations)
     _call(
         _kernels.change_signals,
         new,
@@ -146,11 +155,14 @@ def clear(x: Tensor, first: Array, length: Array) -> None:
     _call(_kernels.clear, x.numpy(), first, length)
 
 
-def _rows_of(x: Tensor) -> Array:
-    """X [B, T] or [B, C, ...] as the loop takes it: [B, C, T]; itself if it is contiguous."""
+def _rows_of(x: Tensor, *, is_mask: bool) -> Array:
+    """X as the loop takes it, [B, C, T]; itself if it is contiguous.
+
+    A mask moves along its last axis, whatever is before; noise does not care for an image's axes.
+    """
     array = np.ascontiguousarray(x.numpy(force=True))
-    num_channels = array.shape[1] if array.ndim > 2 else 1
-    return array.reshape(array.shape[0], num_channels, math.prod(array.shape[min(2, array.ndim - 1) :]))
+    last = array.ndim - 1 if is_mask else min(2, array.ndim - 1)
+    return array.reshape(len(array), math.prod(array.shape[1:last]), math.prod(array.shape[last:]))
 
 
 def _call(kernel: Callable[..., None], *arguments: Any) -> None:

@@ -8,7 +8,6 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -59,10 +58,10 @@ def run_parts(
         batch: fields by name.
         stages: of the pipeline.
         memory: for the results.
-        run: changes the rows of a part; gets memory for the result too, once its shape is known.
+        run: changes the rows of a part; gets memory for the result too, as far as its shape is known.
     """
     names = _changed_names(stages)
-    kept = {name for name in names if _keep_shape(stages, name)}
+    kept = [name for name in names if _is_kept(stages, name, batch[name])]
     whole = {name: memory.empty(tuple(batch[name].shape), batch[name].dtype) for name in kept}
     unchanged: list[tuple[str, slice]] = []
     making = threading.Lock()
@@ -107,18 +106,34 @@ def _may_share(stages: Sequence[Stage]) -> bool:
 
 
 def _in_threads(change: Callable[[slice], dict[str, Any]], parts: Sequence[slice]) -> list[dict[str, Any]]:
-    """Change all parts, in as many threads as an operator would be divided into; each has its own alone."""
-    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    """Change all parts, in as many threads as an operator would be divided into; each has its own alone.
 
-    def run(part: slice) -> dict[str, Any]:
-        with torch.set_grad_enabled(modes[0]), torch.inference_mode(modes[1]):
-            return change(part)
+    Not a pool of the library's: that takes no work once the main thread has ended, though others still train.
+    """
+    num_threads = torch.get_num_threads()
+    is_inference, has_gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+    waiting = iter(enumerate(parts))  # taken from by all threads: the interpreter lets one at a time
+    changed: dict[int, dict[str, Any]] = {}
+    errors: dict[int, BaseException] = {}
 
-    num_threads = min(torch.get_num_threads(), len(parts))
-    with ThreadPoolExecutor(
-        num_threads, "stoker-augment", initializer=torch.set_num_threads, initargs=(1,)
-    ) as pool:
-        return list(pool.map(run, parts))
+    def work() -> None:
+        torch.set_num_threads(1)
+        with torch.inference_mode(is_inference), torch.set_grad_enabled(has_gradients):
+            for number, part in waiting:
+                try:
+                    changed[number] = change(part)
+                except BaseException as error:  # noqa: BLE001 - raised by the calling thread
+                    errors[number] = error
+
+    threads = [threading.Thread(target=work, name="stoker-augment") for _ in parts[:num_threads]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    torch.set_num_threads(num_threads)  # a thread that first uses torch takes what was set last, by anybody
+    if errors:
+        raise errors[min(errors)]
+    return [changed[number] for number in range(len(parts))]
 
 
 @contextlib.contextmanager
@@ -136,9 +151,11 @@ def few_threads(fields: Sequence[Tensor]) -> Iterator[None]:
         torch.set_num_threads(num_threads)
 
 
-def _keep_shape(stages: Sequence[Stage], name: str) -> bool:
-    changing = [each for stage in stages if name in stage.roles for each in stage.transforms]
-    return all(transform.keeps_shape for transform in changing)
+def _is_kept(stages: Sequence[Stage], name: str, x: Tensor) -> bool:
+    """Whether the field most likely comes out with its shape and dtype."""
+    here = [stage for stage in stages if name in stage.roles]
+    has_dtype = x.is_floating_point() or here[0].roles[name] == "mask"
+    return has_dtype and all(transform.keeps_shape for stage in here for transform in stage.transforms)
 
 
 def _changed_names(stages: Sequence[Stage]) -> set[str]:

@@ -2,8 +2,9 @@
 
 A stage is one transform, or neighbours in geometry that share one sampling. Where the host knows
 the chosen rows, only these are taken out, changed and put back; a transform that writes goes over
-the field itself. Else every row is changed, and each takes the changed or the old value: more work,
-but shapes and operators that never vary, as a compiler needs them. All ways give the same bits.
+the field itself; those that are operations of the compiled loop go through it together. Else every
+row is changed, and each takes the changed or the old value: more work, but shapes and operators that
+never vary, as a compiler needs them. All ways give the same bits.
 """
 
 import itertools
@@ -32,27 +33,34 @@ class Stage(NamedTuple):
     def writes(self) -> bool:
         """Whether its transform can write its result where it is told."""
         transform = self.transforms[0]
-        return len(self.transforms) == 1 and transform.writes and _is_as_new_as_change(transform, "write")
+        return len(self.transforms) == 1 and transform.writes and _is_as_new(transform, "write", "change")
 
     @property
     def loops(self) -> bool:
         """Whether its transform can say what it does as operations of the compiled loop."""
         transform = self.transforms[0]
-        return len(self.transforms) == 1 and transform.loops and _is_as_new_as_change(transform, "operations")
+        return (
+            len(self.transforms) == 1
+            and transform.loops
+            and _is_as_new(transform, "operations", "change")
+            and _is_as_new(transform, "operations", "write")
+        )
 
     @property
-    def is_plain(self) -> bool:
-        """Whether its transforms neither prepare their fields nor give extras."""
-        return all(
-            (type(each).prepare, type(each).extras) == (Transform.prepare, Transform.extras)
-            for each in self.transforms
-        )
+    def has(self) -> frozenset[str]:
+        """Which of the methods "prepare" and "extras" its transforms have of their own."""
+        kinds = [type(each) for each in self.transforms]
+        names = ("prepare", "extras")
+        return frozenset(n for n in names if any(getattr(k, n) is not getattr(Transform, n) for k in kinds))
+
+    @property
+    def looks(self) -> bool:
+        """Whether its transforms look at the values of fields before they are changed."""
+        return any(each.looks or not _is_as_new(each, "looks", "extras") for each in self.transforms)
 
     def follows(self, before: "Stage") -> bool:
         """Whether the loop can take a sample through both: nobody needs what is between them."""
-        transform = self.transforms[0]
-        is_prepared = type(transform).prepare is Transform.prepare
-        return self.loops and before.loops and is_prepared and not transform.looks
+        return self.loops and before.loops and "prepare" not in self.has and not self.looks
 
     @property
     def always(self) -> bool:
@@ -62,10 +70,10 @@ class Stage(NamedTuple):
         )
 
 
-def _is_as_new_as_change(transform: Transform, name: str) -> bool:
-    """Whether the method is: a subclass may have replaced `change` alone."""
+def _is_as_new(transform: Transform, name: str, other: str) -> bool:
+    """Whether an attribute is of the other's class or of a subclass, which may replace one of two alone."""
     for kind in type(transform).__mro__:
-        if name in vars(kind) or "change" in vars(kind):
+        if name in vars(kind) or other in vars(kind):
             return name in vars(kind)
     return False
 
@@ -210,8 +218,10 @@ def run_loop(stages: Sequence[Stage], fields: Fields, params: Sequence[Params]) 
     extras: dict[str, Tensor] = {}
     roles: dict[str, Role] = {}
     for stage, drawn in zip(stages, params, strict=True):
-        if not stage.is_plain or stage.roles.keys() - roles.keys():
+        if stage.has or stage.roles.keys() - roles.keys():
             extras.update(_prepared(stage, fields, [drawn], widen=True))
+        else:
+            drawn.size = params[0].size
         roles |= stage.roles
     for name, role in roles.items():
         x = fields.now[name]
@@ -230,7 +240,7 @@ def can_loop(stages: Sequence[Stage], fields: Fields) -> bool:
     if not (stages[0].loops and _operations.are_compiled()):
         return False
     names = {name for stage in stages for name in stage.roles}
-    return all(on_host(x := fields.now[name]) and _operations.take(x) for name in names)
+    return all(on_host(x := fields.now[name]) and _operations.takes(x) for name in names)
 
 
 def run_static(stage: Stage, fields: Fields, params: Sequence[Params], chosen: Tensor) -> None:

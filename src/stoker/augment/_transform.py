@@ -68,6 +68,8 @@ class Transform(nn.Module):
         writes: it has `write`, which on the CPU is called in place of `change`. Needs `neutral`. May be an
             instance's. A subclass that has a `change` of its own is not asked to write.
         loops: it has `operations`, likewise.
+        looks: `operations` or `extras` look at a field's values: all before it must have been done by then.
+            A subclass that has `extras` of its own is taken to look, unless it says otherwise.
         keeps_shape: False for a transform such as a crop, which then cannot have p below 1.
 
     Args:
@@ -81,6 +83,7 @@ class Transform(nn.Module):
     every_row: ClassVar[bool] = False
     writes: bool = False
     loops: bool = False
+    looks: ClassVar[bool] = False
     keeps_shape: ClassVar[bool] = True
 
     def __init__(
@@ -138,11 +141,6 @@ class Transform(nn.Module):
             role: the field's.
         """
         raise NotImplementedError
-
-    @property
-    def looks(self) -> bool:
-        """Whether `operations` or `extras` look at the values of a field, which must be there by then."""
-        return type(self).extras is not Transform.extras
 
     def written_shape(self, x: Tensor) -> tuple[int, ...]:
         """The shape of what `write` makes of x."""

@@ -42,7 +42,7 @@ class Speed(Transform):
 
     roles = ("signal", "mask")
     neutral: ClassVar = {"rate": 1.0}
-    looks = False  # beyond the length, which the transforms before it keep
+    looks = False  # extras ask for the length only, which those before it keep
 
     def __init__(
         self,
