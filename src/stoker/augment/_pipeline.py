@@ -266,7 +266,8 @@ def _divided(x: Tensor, num_parts: int) -> list[Tensor]:
     """Equal parts of x on the host, as tensors that know nothing of each other; autograd minds views."""
     if x.dtype is torch.bfloat16:  # which numpy does not have
         return [part.clone() for part in x.chunk(num_parts)]
-    return [torch.from_numpy(part) for part in np.split(x.numpy(), num_parts)]
+    rows, size = x.numpy(), len(x) // num_parts
+    return [torch.from_numpy(rows[part * size : (part + 1) * size]) for part in range(num_parts)]
 
 
 def _elsewhere(number: Any) -> bool:

@@ -7,9 +7,10 @@ row is changed, and each takes the changed or the old value: more work, but shap
 never vary, as a compiler needs them. All ways give the same bits.
 """
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -22,20 +23,21 @@ from stoker.augment._transform import LAYOUTS, Mixing, Role, Transform, on_host
 from stoker.errors import UsageError
 
 
-class Stage(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Stage:
     """Transforms that run together, their places in the pipeline, and the fields they change."""
 
     transforms: tuple[Transform, ...]
     places: tuple[int, ...]
     roles: dict[str, Role]
 
-    @property
+    @functools.cached_property
     def writes(self) -> bool:
         """Whether its transform can write its result where it is told."""
         transform = self.transforms[0]
         return len(self.transforms) == 1 and transform.writes and _is_as_new(transform, "write", "change")
 
-    @property
+    @functools.cached_property
     def loops(self) -> bool:
         """Whether its transform can say what it does as operations of the compiled loop."""
         transform = self.transforms[0]
@@ -46,14 +48,14 @@ class Stage(NamedTuple):
             and _is_as_new(transform, "operations", "write")
         )
 
-    @property
+    @functools.cached_property
     def has(self) -> frozenset[str]:
         """Which of the methods "prepare" and "extras" its transforms have of their own."""
         kinds = [type(each) for each in self.transforms]
         names = ("prepare", "extras")
         return frozenset(n for n in names if any(getattr(k, n) is not getattr(Transform, n) for k in kinds))
 
-    @property
+    @functools.cached_property
     def looks(self) -> bool:
         """Whether its transforms look at the values of fields before they are changed."""
         return any(each.looks or not _is_as_new(each, "looks", "extras") for each in self.transforms)

@@ -144,7 +144,7 @@ def stretches(length: Numbers, start: Numbers, total: int) -> tuple[Numbers, Num
     if isinstance(length, Tensor):
         length = torch.round(length).clamp(0, total)
         return torch.minimum(torch.floor(start * (total - length + 1)), total - length), length
-    length = np.minimum(np.maximum(np.round(length), 0), total)
+    length = np.minimum(np.maximum(np.rint(length), 0), total)
     length = length.astype(np.float32)  # whole numbers would make it float64
     return np.minimum(np.floor(start * (total - length + 1)), total - length), length
 

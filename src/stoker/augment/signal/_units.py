@@ -3,6 +3,7 @@
 import math
 from typing import Any, Literal, TypeVar, get_args
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -23,7 +24,18 @@ def check_unit(unit: Unit) -> Unit:
 def in_samples(values: Numbers, unit: Unit, length: int) -> Numbers:
     """Rounded to whole samples, int64."""
     values = values * length if unit == "fraction" else values
-    return torch.round(values).to(torch.int64) if isinstance(values, Tensor) else values.round().astype(int)
+    if isinstance(values, Tensor):
+        return torch.round(values).to(torch.int64)
+    rounded: NDArray[Any] = np.rint(values)
+    return rounded.astype(np.int64)
+
+
+def within(values: Numbers, most: int) -> Numbers:
+    """From -most to most; on the host in a fraction of the time of numpy's own clip."""
+    if isinstance(values, Tensor):
+        return values.clamp(-most, most)
+    limited: NDArray[Any] = np.minimum(np.maximum(values, -most), most)
+    return limited
 
 
 def row_mean(x: Tensor) -> Tensor:

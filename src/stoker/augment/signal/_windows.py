@@ -12,7 +12,7 @@ from stoker.augment._draws import Params
 from stoker.augment._operations import Operation, rolled, shifted
 from stoker.augment._registry import register
 from stoker.augment._transform import Role, Transform
-from stoker.augment.signal._units import Numbers, Unit, check_unit, in_samples
+from stoker.augment.signal._units import Numbers, Unit, check_unit, in_samples, within
 from stoker.errors import UsageError
 
 
@@ -90,7 +90,7 @@ class TimeShift(Transform):
         """Steps to the right, int64 [B], and the most that there can be; all within it but whole turns."""
         shift = in_samples(drawn, self.unit, length)
         most = _most(self.shift.bounds, self.unit, length)
-        return shift if self.circular and most == length else shift.clip(-most, most), most
+        return shift if self.circular and most == length else within(shift, most), most
 
     def _fill(self, role: Role) -> int:
         return self.ignore if role == "mask" else 0

@@ -22,11 +22,12 @@ def part_mask(bounds: Tensor, length: int) -> Tensor:
     # A running sum of uint8, which goes round at 256: it begins as OUTSIDE, each bound takes it to the next
     # part, and the last one from 3 back to OUTSIDE. Comparing all points with all bounds took 20 times as
     # long (64 cycles of 4,000 points, one core).
-    steps = torch.ones(bounds.shape, dtype=torch.uint8, device=bounds.device)
-    steps[:, -1] = OUTSIDE - (NUM_PARTS - 1)
+    steps = torch.tensor(
+        [1] * NUM_PARTS + [OUTSIDE - (NUM_PARTS - 1)], dtype=torch.uint8, device=bounds.device
+    )
     changes = torch.zeros(len(bounds), length + 1, dtype=torch.uint8, device=bounds.device)
     changes[:, 0] = OUTSIDE
-    changes.scatter_add_(1, bounds.long(), steps)
+    changes.scatter_add_(1, bounds.long(), steps.expand(len(bounds), -1))
     return changes.cumsum(dim=1, dtype=torch.uint8)[:, :length]
 
 
