@@ -24,6 +24,7 @@ from stoker.recipes.heart_sounds.learning import (
     pretraining_views,
 )
 from stoker.recipes.heart_sounds.learning._encoder import DiagonalRecurrence
+from stoker.recipes.heart_sounds.learning._parts import device_mask
 
 
 def encoder() -> Encoder:
@@ -56,6 +57,13 @@ def test_an_encoder_gives_features_and_maps_in_both_precisions() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         half = model(torch.randn(2, 1, 160)).features
     assert half.isfinite().all()
+
+
+def test_parts_are_the_same_on_the_host_and_on_a_device() -> None:
+    generator = torch.Generator().manual_seed(0)
+    bounds = torch.randint(0, 41, (200, 5), generator=generator).sort(dim=1)[0].int()
+    assert torch.equal(device_mask(bounds, 40), part_mask(bounds, 40))
+    assert part_mask(bounds[:0], 40).shape == (0, 40)
 
 
 def test_parts_are_where_the_bounds_say() -> None:
