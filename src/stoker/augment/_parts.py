@@ -1,4 +1,4 @@
-"""Running a pipeline on the CPU: large batches a few samples at a time, in threads, small ones in one.
+"""Running a pipeline on the CPU: large batches a few samples at a time, small ones in one thread.
 
 What one stage wrote the next then finds in the cache, and temporary memory is small enough to be used
 again and again. Samples do not depend on each other, so the bits are the same.
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from stoker.augment import _operations
 from stoker.augment._memory import Memory
 from stoker.augment._stages import Stage
 from stoker.augment._transform import Mixing
@@ -35,15 +36,15 @@ def parts_of(batch: Mapping[str, Any], stages: Sequence[Stage]) -> list[slice]:
     """Rows to be changed together: few enough to stay in the caches, or all where that cannot help."""
     fields: list[Tensor] = [batch[name] for name in _changed_names(stages)]
     num_samples = len(fields[0]) if fields else 0
-    num_threads = torch.get_num_threads()
-    if (
-        fits_caches(fields)
-        or (num_threads == 1 and _writes_once(batch, stages))
-        or not are_divisible(fields, stages)
-    ):
+    if fits_caches(fields) or _writes_once(batch, stages) or not are_divisible(fields, stages):
         return [slice(0, num_samples)]
-    num_parts = -(-max(x.numel() for x in fields) // _PART)
-    num_parts = min(num_samples, -(-num_parts // num_threads) * num_threads)  # so that none of them idles
+    num_threads = torch.get_num_threads()
+    most = max(x.numel() for x in fields)
+    if _go_in_threads(stages):
+        num_parts = -(-most // _PART // num_threads) * num_threads  # so that none of them idles
+    else:
+        num_parts = -(-num_samples // max(num_threads, _PART * num_samples // most))  # kernels divide samples
+    num_parts = max(1, min(num_samples, num_parts))
     bounds = [num_samples * number // num_parts for number in range(num_parts + 1)]
     return [slice(*pair) for pair in itertools.pairwise(bounds)]
 
@@ -83,10 +84,7 @@ def run_parts(
                 whole[name][part] = x
         return {name: x for name, x in changed.items() if x is not batch.get(name)}
 
-    if torch.get_num_threads() == 1 or not _may_share(stages):
-        extras = [change(part) for part in parts]
-    else:
-        extras = _in_threads(change, parts)
+    extras = _in_threads(change, parts) if _go_in_threads(stages) else [change(part) for part in parts]
     for name in names:
         same = [part for each, part in unchanged if each == name]
         if len(same) == len(parts):
@@ -97,12 +95,22 @@ def run_parts(
     return {**batch, **whole, **{name: torch.cat([each[name] for each in extras]) for name in extras[0]}}
 
 
-def _may_share(stages: Sequence[Stage]) -> bool:
-    """Whether several threads may run these at once: a transform of a user's own may have a state."""
-    ours = __name__.partition(".")[0]
+def _go_in_threads(stages: Sequence[Stage]) -> bool:
+    """Whether parts had better be changed in several threads at once.
+
+    They are where most stages are operations of the compiled loop, which runs in one thread. Operators divide
+    themselves, and what they need on the way would be fresh memory in every thread: measured for images and
+    volumes, 1.5 to 3 times as slow. A transform of a user's own may have a state: only one thread calls it.
+    """
     kinds = {type(transform) for stage in stages for transform in stage.transforms}
-    is_mixed = torch.is_autocast_enabled("cpu")  # in the calling thread, and not in those that it starts
-    return not is_mixed and all(kind.__module__.partition(".")[0] == ours for kind in kinds)
+    ours = __name__.partition(".")[0]
+    return (
+        torch.get_num_threads() > 1
+        and _operations.are_compiled()
+        and 2 * sum(stage.loops for stage in stages) > len(stages)
+        and all(kind.__module__.partition(".")[0] == ours for kind in kinds)
+        and not torch.is_autocast_enabled("cpu")  # which is the calling thread's alone
+    )
 
 
 def _in_threads(change: Callable[[slice], dict[str, Any]], parts: Sequence[slice]) -> list[dict[str, Any]]:
