@@ -66,8 +66,8 @@ def demo(
     count = write_recordings(out / "recordings", num_per_class=60 if quick else 200)
     console.print(f"wrote {count} synthetic heart sounds to {out / 'recordings'}", highlight=False)
 
-    steps = 40 if quick else 80
-    examined = ["--steps", "20", "--warmup", "4"] if quick else []
+    steps = 40 if quick else 64
+    examined = ["--steps", "20", "--warmup", "4"] if quick else ["--steps", "40", "--warmup", "6"]
     starving = [str(out / "starving.py"), str(out / "recordings")]
     fed = [str(out / "fed.py"), str(out / "recordings.stoker")]
     _run(console, ["stoker", "doctor", *examined, "--out", str(out / "report"), *starving])
