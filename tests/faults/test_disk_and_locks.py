@@ -1,9 +1,12 @@
+import errno
 import os
 import resource
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,6 +62,47 @@ def test_a_real_full_disk_is_told(tmp_path: Path) -> None:
         assert not list(mount.rglob(".writing*"))
     finally:
         subprocess.run(["umount", str(mount)], check=True)
+
+
+def test_the_next_sample_is_read_while_a_shard_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second_is_read = threading.Event()
+
+    class Watched(Signals):
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            if i == 1:
+                second_is_read.set()
+            return super().__getitem__(i)
+
+    def slow_disk(descriptor: int) -> None:
+        if threading.current_thread().name == "stoker-publisher":
+            assert second_is_read.wait(120)
+        to_disk(descriptor)
+
+    to_disk = os.fsync
+    monkeypatch.setattr(os, "fsync", slow_disk)
+    store = stoker.pack(Watched(keys(3)), tmp_path / "a.stoker", workers=0, shard_bytes=1)
+    assert len(store) == 3
+    assert store.verify().ok
+
+
+def test_a_disk_that_fails_while_samples_are_read_is_told_and_leaves_no_half_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing_disk(descriptor: int) -> None:
+        if threading.current_thread().name == "stoker-publisher":
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+        to_disk(descriptor)
+
+    to_disk = os.fsync
+    path = tmp_path / "a.stoker"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing_disk)
+        with pytest.raises(StoreWriteError, match="your disk quota is used up"):
+            stoker.pack(Signals(keys(3)), path, workers=0, shard_bytes=1)
+    assert not list(path.rglob(".writing*"))
+    assert len(stoker.pack(Signals(keys(3)), path, workers=0)) == 3
 
 
 def test_a_read_only_target_is_told(tmp_path: Path) -> None:

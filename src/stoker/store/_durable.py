@@ -4,7 +4,7 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from stoker.errors import StoreWriteError
@@ -27,24 +27,53 @@ def write_file(path: Path, content: Iterable[bytes | memoryview]) -> None:
     Raises:
         StoreWriteError: the disk is full, read-only or forbidden; nothing is left behind.
     """
-    # its own: another thread, or a process of another machine, may write the same file now
-    temporary = path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}-{path.name}")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    Aside(path, content).put_in_place()
+
+
+class Aside:
+    """A file that is written beside its place; where it shall be there is the old one, or none.
+
+    Raises:
+        StoreWriteError: the disk is full, read-only or forbidden; nothing is left behind.
+    """
+
+    def __init__(self, path: Path, content: Iterable[bytes | memoryview]) -> None:
+        self._path = path
+        # its own: another thread, or a process of another machine, may write the same file now
+        self._temporary = path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}-{path.name}")
+        with self._or_nothing():
+            self._descriptor = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            try:
+                for piece in content:
+                    rest = memoryview(piece)
+                    while rest:
+                        rest = rest[os.write(self._descriptor, rest) :]
+            except BaseException:
+                os.close(self._descriptor)
+                raise
+
+    def put_in_place(self) -> None:
+        """Force it to disk, then rename it; to be called once. It waits for the disk and computes nothing.
+
+        Raises:
+            StoreWriteError: that failed; nothing is left behind.
+        """
+        with self._or_nothing():
+            try:
+                os.fsync(self._descriptor)
+            finally:
+                os.close(self._descriptor)
+            self._temporary.replace(self._path)
+            sync_folder(self._path.parent)
+
+    @contextlib.contextmanager
+    def _or_nothing(self) -> Iterator[None]:
         try:
-            for piece in content:
-                rest = memoryview(piece)
-                while rest:
-                    rest = rest[os.write(descriptor, rest) :]
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        temporary.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise write_error(path, error) from error
+            yield
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._temporary.unlink(missing_ok=True)
+            raise write_error(self._path, error) from error
 
 
 def make_folder(path: Path) -> None:

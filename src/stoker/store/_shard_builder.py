@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stoker.store import _memory
 from stoker.store._checksums import as_bytes, checksum
 from stoker.store._codec import Compression
-from stoker.store._durable import write_file
+from stoker.store._durable import Aside
 from stoker.store._image import Image
 from stoker.store._manifest import SHARD_BYTES, FieldSpec, FileEntry, shard_path
 from stoker.store._moments import Moments, merge
@@ -85,6 +85,12 @@ class ShardBuilder:
 
     def publish(self, root: Path, transform: str, compression: Compression) -> FileEntry:
         """Write the shard, whole and forced to disk, under its digest."""
+        entry, aside = self.write(root, transform, compression)
+        aside.put_in_place()
+        return entry
+
+    def write(self, root: Path, transform: str, compression: Compression) -> tuple[FileEntry, Aside]:
+        """Write the shard beside its place; the builder may be emptied then."""
         datasets: dict[str, Array] = {}
         specs, moments = [], {}
         for name, kind in self._types.items():
@@ -118,8 +124,9 @@ class ShardBuilder:
             "meta": ShardMeta(transform, compression, tuple(specs), moments).to_array(),
         }
         image = Image(datasets, compression)
-        write_file(shard_path(root, image.digest), image.pieces())
-        return FileEntry(digest=image.digest, num_bytes=image.num_bytes, num_samples=len(self))
+        aside = Aside(shard_path(root, image.digest), image.pieces())
+        entry = FileEntry(digest=image.digest, num_bytes=image.num_bytes, num_samples=len(self))
+        return entry, aside
 
     def _axis(self, name: str) -> int | None:
         """The declared channel axis; by convention the first of two or more (PyTorch's layout)."""

@@ -1,7 +1,8 @@
 """Packing processes: each reads, transforms and collects samples, and publishes its own shards.
 
 Only numbers travel between processes: which samples to do, which were done, which shards appeared.
-A worker dies with its parent and leaves at most one unfinished shard, which nobody sees.
+A worker dies with its parent and leaves at most one shard that is written but not in its place, which nobody
+sees.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import multiprocessing as mp
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +25,7 @@ from numpy.typing import NDArray
 
 from stoker.errors import BadSampleError, StokerError, UsageError, WorkerDiedError
 from stoker.store._codec import Compression
+from stoker.store._durable import Aside
 from stoker.store._feed import Feed
 from stoker.store._manifest import FileEntry
 from stoker.store._samples import FieldType, Sample, check_types, field_types
@@ -118,6 +121,7 @@ class Worker:
         self._job = job
         self._builder: ShardBuilder | None = None
         self._samples: list[int] = []
+        self._publishing: _Publishing | None = None
         self._since = time.monotonic()
 
     def pack(self, work: Work, stopped: Callable[[], bool] = lambda: False) -> Done:
@@ -138,14 +142,20 @@ class Worker:
         return done
 
     def flush(self, done: Done) -> None:
-        """Publish what was collected."""
+        """Publish what was collected; when this returns, all of it is on disk."""
+        self.publish(done)
+        self._settle(done)
+
+    def publish(self, done: Done) -> None:
+        """Write what was collected; a thread waits for the disk, while samples of the next shard come."""
+        self._settle(done)
         builder = self._builder
         if builder is None or len(builder) == 0:
             return
         try:
-            entry = builder.publish(self._job.root, self._job.transform, self._job.compression)
-            samples = np.array(self._samples, np.int64)
-            done.shards.append(NewShard(entry, samples, builder.fingerprints))
+            entry, aside = builder.write(self._job.root, self._job.transform, self._job.compression)
+            shard = NewShard(entry, np.array(self._samples, np.int64), builder.fingerprints)
+            self._publishing = _Publishing(shard, aside)
         finally:  # what could not be written is not tried again
             self.forget()
 
@@ -177,7 +187,37 @@ class Worker:
         done.num_bytes += self._builder.num_bytes - before
         slow = time.monotonic() - self._since > self._job.flush_s
         if slow or self._builder.num_bytes >= self._job.shard_bytes:
-            self.flush(done)
+            self.publish(done)
+
+    def _settle(self, done: Done) -> None:
+        """Wait for the shard that is on its way to disk."""
+        publishing, self._publishing = self._publishing, None
+        if publishing is not None:
+            done.shards.append(publishing.result())
+
+
+class _Publishing:
+    """A shard that is written, on its way to disk."""
+
+    def __init__(self, shard: NewShard, aside: Aside) -> None:
+        self._shard = shard
+        self._aside = aside
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="stoker-publisher")
+        self._thread.start()
+
+    def result(self) -> NewShard:
+        """The shard, once it is in its place; or what kept it from there."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._shard
+
+    def _run(self) -> None:
+        try:
+            self._aside.put_in_place()
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            self._error = error
 
 
 @contextlib.contextmanager

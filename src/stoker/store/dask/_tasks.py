@@ -206,6 +206,8 @@ class _LeasedWorker(Worker):
     def begin(self, types: Types) -> None:
         """A new task: nothing of the last one, should it have failed, is in its shards."""
         self.types = types
+        with contextlib.suppress(StokerError):
+            self._settle(Done())
         self.forget()
 
     def look(self) -> bool:
@@ -215,10 +217,10 @@ class _LeasedWorker(Worker):
             self._looked = time.monotonic()
         return False
 
-    def flush(self, done: Done) -> None:
-        """Publish what was collected, if the run is still under way."""
+    def publish(self, done: Done) -> None:
+        """Write what was collected, if the run is still under way."""
         self._lease.check()
-        super().flush(done)
+        super().publish(done)
 
 
 def _checked(root: Path, piece: NewShard) -> Shard:
