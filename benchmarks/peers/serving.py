@@ -75,13 +75,17 @@ def starved_share(epoch: Epoch, step_s: float, num_steps: int) -> float:
 
 
 def touch(batch: Any) -> int:
-    """Read one element of every tensor of the batch; gives its number of samples."""
+    """Read one element of every tensor of the batch; gives its number of samples.
+
+    Through NumPy: indexing a tensor would take longer than some loaders take for a batch.
+    """
     if isinstance(batch, Mapping):
         batch = list(batch.values())
     elif not isinstance(batch, list | tuple):
         batch = [batch]
-    for tensor in batch:
-        float(tensor[(0,) * tensor.ndim])
+    for values in batch:
+        array = values.numpy() if hasattr(values, "numpy") else values
+        array.item(0)
     return len(batch[0])
 
 

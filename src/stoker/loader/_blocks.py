@@ -5,22 +5,25 @@ less time than handing it from thread to thread. For the same reason a consumer 
 block unfinished does not go to sleep: it reads a later one itself, as long as one is not begun.
 """
 
+import contextlib
 import itertools
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stoker.errors import BadSampleError, StoreUnreachableError
+from stoker.errors import BadSampleError, StoreUnreachableError, StoreWriteError
 from stoker.loader._course import INDEX, Course
 from stoker.loader._readers import Reader, bad_sample
 from stoker.loader._slots import Slot, Slots
 
 _ORDER_SAMPLES = 16384
+_NO_SAMPLES_FAULT = (StoreUnreachableError, StoreWriteError)  # never skipped: the network, the cache's room
 
 
 @dataclass
@@ -44,19 +47,47 @@ class _Work:
     places: Any  # of these samples, as the reader has them
 
 
-@dataclass
 class _Pending:
-    """A block that a thread reads, unless the consumer was first."""
+    """A block that is read by whoever claims it first: one of the threads, or the consumer.
 
-    work: _Work
-    future: Future[Block]
-    block: Block | None = None
+    Two bare locks: a future costs ten times as much, which shows where a block takes half a millisecond.
+    """
+
+    __slots__ = ("_block", "_claimed", "_error", "_unfinished", "work")
+
+    def __init__(self, work: _Work) -> None:
+        self.work = work
+        self._block: Block | None = None
+        self._error: BaseException | None = None
+        self._claimed = threading.Lock()
+        self._unfinished = threading.Lock()
+        self._unfinished.acquire()
+
+    def claim(self) -> bool:
+        """Whether nobody had claimed it; the caller must then `fill` it, or see to it that nobody waits."""
+        return self._claimed.acquire(blocking=False)
+
+    def fill(self, read: Callable[[_Work], Block]) -> None:
+        """Read it; what goes wrong is raised where the block is asked for, Ctrl-C here too."""
+        try:
+            self._block = read(self.work)
+        except BaseException as error:
+            self._error = error
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._unfinished.release()
 
     def is_ready(self) -> bool:
-        return self.block is not None or self.future.done()
+        return not self._unfinished.locked()
 
     def result(self) -> Block:
-        return self.future.result() if self.block is None else self.block
+        """The block, which somebody has claimed; waits for it."""
+        with self._unfinished:
+            if self._error is not None:
+                raise self._error
+            assert self._block is not None, "read without an error"
+            return self._block
 
 
 class BlockReader:
@@ -76,6 +107,7 @@ class BlockReader:
         collate: Callable[[dict[str, Any]], dict[str, Any]],
         steps_per_block: int,
         num_ahead: int,
+        num_threads: int,
         skip_bad: bool,
     ) -> None:
         self._reader = reader
@@ -84,8 +116,12 @@ class BlockReader:
         self._pool = pool
         self._collate = collate
         self._num_ahead = num_ahead
+        self._num_threads = num_threads
         self._skip_bad = skip_bad
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[_Pending] = deque()  # in order, until the consumer has them
+        self._unread: deque[_Pending] = deque()  # those that threads shall look at
+        self._num_reading = 0  # threads that do
+        self._lock = threading.Lock()
         self._work = _work(reader, course, steps_per_block)
 
     def __iter__(self) -> Iterator[Block]:
@@ -108,34 +144,53 @@ class BlockReader:
     def close(self) -> None:
         """Wait for what is being read and give every slot back."""
         self._work = iter(())
+        with self._lock:
+            self._unread.clear()
         while self._pending:
             pending = self._pending.popleft()
-            if pending.block is not None:
-                self._slots.give_back(pending.block.slot)
-            elif not pending.future.cancel() and pending.future.exception() is None:
-                self._slots.give_back(pending.future.result().slot)
+            if not pending.claim():
+                with contextlib.suppress(Exception):
+                    self._slots.give_back(pending.result().slot)
 
     def _read_ahead(self) -> None:
         while len(self._pending) < self._num_ahead:
             work = next(self._work, None)
             if work is None:
                 return
-            self._pending.append(_Pending(work, self._pool.submit(self._read, work)))
+            pending = _Pending(work)
+            self._pending.append(pending)
+            with self._lock:
+                self._unread.append(pending)
+                is_thread_missing = self._num_reading < self._num_threads
+                self._num_reading += is_thread_missing
+            if is_thread_missing:
+                self._pool.submit(self._read_on)
+
+    def _read_on(self) -> None:
+        """In a thread: read blocks as long as there are any; a thread that is given each anew costs more."""
+        while True:
+            with self._lock:
+                if not self._unread:
+                    self._num_reading -= 1
+                    return
+                pending = self._unread.popleft()
+            if pending.claim():
+                pending.fill(self._read)
 
     def _help(self) -> None:
         """Until the next block is ready, read in this thread what no other has begun."""
         for pending in self._pending:
             if self._pending[0].is_ready():
                 return
-            if pending.block is None and pending.future.cancel():
-                pending.block = self._read(pending.work)
+            if pending.claim():
+                pending.fill(self._read)
 
     def _read(self, work: _Work) -> Block:
         block = Block(self._slots.take(), work.cuts, work.steps, [])
         try:
             try:
                 self._gather(block, work.numbers, work.places)
-            except StoreUnreachableError:  # no sample's fault
+            except _NO_SAMPLES_FAULT:
                 raise
             except Exception as error:  # noqa: BLE001 - one bad sample must be found and named
                 self._gather_singly(block, work.numbers, error)
@@ -164,6 +219,8 @@ class BlockReader:
                 place = reader.locate(numbers[position : position + 1])
                 reader.read_fixed(place, row, seed=course.seed, epoch=course.epoch)
                 reader.read_rest(place)
+            except _NO_SAMPLES_FAULT:
+                raise
             except Exception as error:
                 found = bad_sample(reader, number, error)
                 if not self._skip_bad:

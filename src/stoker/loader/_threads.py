@@ -83,6 +83,7 @@ class ThreadFeed:
             collate=functools.partial(self._collation, room=self._buffers.array),
             steps_per_block=self.steps_per_block,
             num_ahead=self._num_ahead,
+            num_threads=self._num_threads,
             skip_bad=skip_bad,
         )
         from_numpy = torch.from_numpy
