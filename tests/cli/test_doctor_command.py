@@ -182,6 +182,20 @@ def test_a_run_is_checked_against_an_earlier_one(folder: Path, call: Call) -> No
     assert result["stages"]["wait"]["is_significant"]
 
 
+def test_a_check_leaves_its_baseline_as_it_is(folder: Path, call: Call) -> None:
+    code, _, err = call("doctor", "--steps", "8", "--warmup", "4", "train.py")
+    assert code == 0, err
+    baseline = folder / "stoker-report" / "report.json"
+    before = baseline.read_bytes()
+    call("check", "--steps", "8", "--warmup", "4", "--baseline", "stoker-report/report.json", "train.py")
+    assert baseline.read_bytes() == before
+    assert (folder / "stoker-check" / "report.json").exists()
+    code, _, err = call("check", "--out", "stoker-report", "--baseline", str(baseline), "train.py")
+    assert code == 2
+    assert "would replace the baseline" in err
+    assert baseline.read_bytes() == before
+
+
 def test_a_run_that_crashes_does_not_pass_the_check(folder: Path, call: Call) -> None:
     call("doctor", *SHORT, "train.py")
     (folder / "out" / "report.json").rename(folder / "base.json")

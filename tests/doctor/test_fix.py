@@ -75,6 +75,7 @@ def test_what_makes_it_slower_is_taken_back(folder: Path) -> None:
     assert len(fixed.attempts) <= 2
     assert fixed.attempts[0].why.startswith("slower beyond noise: 0.")
     assert "taken back" in fixed.sentence
+    assert any("Tried and taken back: Set num_workers=" in note for note in fixed.diagnosis.notes)
 
 
 def test_a_model_that_computes_is_left_alone(folder: Path) -> None:
@@ -131,6 +132,20 @@ def test_a_run_that_crashes_with_the_settings_is_not_kept(folder: Path) -> None:
     fixed = fix(measure, folder=folder, max_trials=1)
     assert fixed.best is None
     assert "unable to open shared memory" in fixed.attempts[0].why
+
+
+def test_nothing_is_tried_on_a_script_that_crashes_as_it_is(folder: Path) -> None:
+    asked = []
+
+    def measure(edits: tuple[Edit, ...], _: int) -> Record:
+        asked.append(edits)
+        record = record_of(Pipeline(num_workers=0, sample_cpu_s=0.002, forward_s=0.02))
+        record.ended, record.error = "crashed", "ValueError: labels"
+        return record
+
+    fixed = fix(measure, folder=folder)
+    assert asked == [()]
+    assert "crashes as it is" in fixed.sentence
 
 
 def test_edits_of_one_call_are_merged() -> None:

@@ -57,7 +57,7 @@ def preview(
     from stoker.cli import _pictures
 
     _pictures.check_out(out)
-    pipeline = _find_pipeline(config, role or [], seed)
+    pipeline = find_pipeline(config, role or [], seed)
     samples = _pictures.open_samples(source, _source_options(labels, option) or {})
     numbers = _pictures.spread(num_samples, len(samples))
     batch, names = _pictures.gather(samples, numbers, pipeline.roles)
@@ -100,10 +100,10 @@ def show(config: Config) -> None:
     """
     import yaml
 
-    typer.echo(yaml.safe_dump(_find_pipeline(config, [], None).to_config(), sort_keys=False), nl=False)
+    typer.echo(yaml.safe_dump(find_pipeline(config, [], None).to_config(), sort_keys=False), nl=False)
 
 
-def _find_pipeline(config: str, roles: list[str], seed: int | None) -> "Pipeline":
+def find_pipeline(config: str, roles: list[str], seed: int | None) -> "Pipeline":
     """The pipeline of a settings file or a preset, with what was asked for in place of its own."""
     from stoker.augment import Pipeline, preset
     from stoker.errors import UsageError

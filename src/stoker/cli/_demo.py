@@ -1,5 +1,6 @@
 """``stoker demo``: a typical training script on built-in data, diagnosed, cured, and measured again."""
 
+import importlib.util
 import re
 import shutil
 import statistics
@@ -14,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from stoker.errors import StokerError, UsageError
+from stoker.errors import MissingExtraError, StokerError, UsageError
 
 _SCRIPTS = Path(__file__).with_name("demo")
 _LOSSES = re.compile(r"first ten steps ([\d.]+), of the last ten ([\d.]+)")
@@ -59,6 +60,9 @@ def demo(
     from stoker.cli import _render
     from stoker.recipes.heart_sounds import write_recordings
 
+    for library in ("scipy", "soundfile"):
+        if importlib.util.find_spec(library) is None:
+            raise MissingExtraError("the demo", extra="audio", library=library)
     console = _render.console()
     _clear(out)
     for script in ("network.py", "starving.py", "pack.py", "fed.py"):
@@ -146,10 +150,18 @@ def _point_on(console: Console, out: Path) -> None:
         f"\nreport     {out / 'report' / 'report.html'}\n"
         f"before     {out / 'starving.py'}\n"
         f"after      {out / 'pack.py'}, {out / 'fed.py'}\n"
-        f"try        python {out / 'fed.py'} {out / 'recordings.stoker'}\n"
-        "then       stoker doctor YOUR_SCRIPT.py\n",
+        f"try        {_called('python')} {out / 'fed.py'} {out / 'recordings.stoker'}\n"
+        f"then       {_called('stoker')} doctor YOUR_SCRIPT.py\n",
         highlight=False,
     )
+
+
+def _called(program: str) -> str:
+    """How a shell that stands here calls a program of this environment."""
+    ours, found = Path(sys.executable).with_name(program), shutil.which(program)
+    if not ours.exists() or (found is not None and Path(found).parent == ours.parent):
+        return program
+    return str(ours.relative_to(Path.cwd()) if ours.is_relative_to(Path.cwd()) else ours)
 
 
 def _has_gpu() -> bool:

@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperCommand
 
 from stoker.errors import UsageError
+from stoker.store.sources._nearest import nearest_sibling
 
 if TYPE_CHECKING:
     from stoker.doctor import Comparison, Diagnosis, Record
@@ -43,6 +44,7 @@ JsonFile = Annotated[
     typer.Option("--json", metavar="FILE", help="Write the diagnosis here too; - prints it, and only it."),
 ]
 _OUT = Path("stoker-report")
+_CHECK_OUT = Path("stoker-check")  # another: a check must not replace the baseline that it is given next time
 
 
 def register(app: typer.Typer) -> None:
@@ -157,10 +159,12 @@ def check(
     ] = None,
     steps: Steps = 60,
     warmup: Warmup = 10,
-    out: Out = _OUT,
+    out: Out = _CHECK_OUT,
     as_json: JsonFile = None,
 ) -> None:
     """Compare a run with an earlier one: exit code 1 if it got slower beyond noise, and which stage did it.
+
+    The report of this run goes to its own folder; the baseline stays as it is.
 
     [bold]Examples[/]
 
@@ -170,6 +174,8 @@ def check(
     share, target = _taken_out("--max-regress", max_regress, target)
     words = _words(target, module)
     limit, earlier = _share(share or "5%"), _read_report(given)
+    if given is not None and (out / "report.json").resolve() == Path(given).resolve():
+        raise UsageError(f"--out {out} would replace the baseline {given}; name another folder")
     from stoker.cli import _render
     from stoker.doctor._check import check as compare_runs
     from stoker.doctor._json import from_json
@@ -277,7 +283,8 @@ def _words(target: list[str] | None, module: str | None) -> list[str]:
         raise UsageError("name a training script, or a module with -m: stoker doctor train.py")
     script = Path(target[0])
     if not script.exists():
-        raise UsageError(f"there is no script {target[0]}; for a module say -m {target[0]}")
+        hint = nearest_sibling(script) if script.suffix else f"; for a module say -m {target[0]}"
+        raise UsageError(f"there is no script {target[0]}{hint}")
     if script.is_dir() and not (script / "__main__.py").exists():
         raise UsageError(f"{target[0]} is a folder without __main__.py; name a script in it")
     if script.suffix in _NO_SCRIPTS:

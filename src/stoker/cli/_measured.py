@@ -5,6 +5,7 @@ would favour the second.
 """
 
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -37,7 +38,7 @@ def measure(request: Request, *, printed: IO[str] | None = None) -> "Record":
     """Run a script in a fresh process; its record. What it prints goes to `printed`, or standard error."""
     with TemporaryDirectory(prefix="stoker-") as folder:
         asked, answered = Path(folder, "request.json"), Path(folder, "record.pickle")
-        asked.write_text(json.dumps(asdict(request)))
+        asked.write_text(json.dumps({**asdict(request), "parent": os.getpid()}))
         command = [sys.executable, "-m", "stoker.cli._measured", str(asked), str(answered)]
         done = subprocess.run(command, check=False, stdout=printed or sys.stderr)  # noqa: S603 - our own interpreter
         if not answered.exists():
@@ -70,9 +71,12 @@ def _overrides(edits: list[dict[str, Any]]) -> "Overrides":
 
 def main(asked: str, answered: str) -> None:
     """Run as the request says and leave the record."""
-    from stoker.doctor import examine
+    from stoker.store._workers import die_with
 
     request = json.loads(Path(asked).read_text())
+    die_with(request["parent"])
+    from stoker.doctor import examine
+
     record = examine(
         request["target"],
         module=request["is_module"],
@@ -85,4 +89,7 @@ def main(asked: str, answered: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except KeyboardInterrupt:  # our parent has it too, and tells of it
+        sys.exit(130)

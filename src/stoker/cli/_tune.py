@@ -181,13 +181,12 @@ def _named(trial: "Trial", found: "Tuned") -> str:
         return "the loader's defaults"
     choice = trial.choice
     extra = [f"{name} {value}" for name, value in (("cache", choice.cache), ("shuffle", choice.shuffle))]
-    return ", ".join(
-        [
-            f"{choice.num_workers} workers",
-            f"{(choice.memory_bytes or 0) / (1 << 20):.3g} MiB ahead",
-            *(text for text in extra if text in {"cache auto", "shuffle quasi"}),
-        ]
-    )
+    said = [text for text in extra if text in {"cache auto", "shuffle quasi"}]
+    if choice.memory_bytes is not None:
+        said.insert(0, f"{choice.memory_bytes / (1 << 20):.3g} MiB ahead")
+    if choice.num_workers is not None:
+        said.insert(0, f"{choice.num_workers} worker{'' if choice.num_workers == 1 else 's'}")
+    return ", ".join(said) or "the defaults again"
 
 
 def _data(found: "Tuned", out: str, notes: tuple[str, ...]) -> dict[str, Any]:

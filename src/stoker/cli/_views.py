@@ -21,7 +21,8 @@ def views(
     augment: Annotated[
         str,
         typer.Option(
-            metavar="CONFIG|MODULE:NAME", help="A pipeline's .yaml or .json, or a function or class."
+            metavar="CONFIG|PRESET|MODULE:NAME",
+            help="A pipeline's .yaml or .json, a preset such as heart_sounds, or a function or class.",
         ),
     ],
     copies: Annotated[int, typer.Option(help="Views of each sample.")] = 2,
@@ -96,11 +97,15 @@ def views(
 
 
 def _find_augment(spec: str) -> Callable[..., Any]:
-    """The pipeline of a settings file, or the object that ``module:name`` means."""
-    if spec.endswith((".yaml", ".yml", ".json")):
-        from stoker.augment import Pipeline
+    """The pipeline of a settings file or a preset, or the object that ``module:name`` means."""
+    if ":" not in spec:
+        from stoker.cli._augment import find_pipeline
+        from stoker.errors import UsageError
 
-        return Pipeline.from_config(spec)
+        try:
+            return find_pipeline(spec, [], None)
+        except UsageError as error:
+            raise UsageError(f"{error}; a function or class is named module:attribute") from None
     from stoker.store._settings import TransformSettings, find_transform
 
     return find_transform(TransformSettings(name=spec))

@@ -133,6 +133,11 @@ def _rebuild(
 def _check_classes(feed: Feed, manifest: Manifest) -> None:
     """Class numbers must mean the same as in the samples that stay."""
     for field, names in manifest.classes.items():
+        if feed.classes.get(field) is None:
+            raise StoreMismatchError(
+                f"the source has no classes of {field!r}, the store has {names}; name the options of packing "
+                "here too, such as --labels folder"
+            )
         if feed.classes.get(field) != names:
             raise StoreMismatchError(
                 f"the source's classes of {field!r} are {feed.classes.get(field)}, the store's {names}; "

@@ -16,6 +16,7 @@ from stoker.store._manifest import SHARD_BYTES
 from stoker.store._pack import OnError, pack
 from stoker.store._store import Store
 from stoker.store.sources import open_source
+from stoker.store.sources._nearest import did_you_mean
 
 
 class TransformSettings(Settings):
@@ -114,6 +115,7 @@ def find_object(name: str) -> Any:
         raise UsageError(f"cannot import {module_name!r} of {name!r}: {error!r}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise UsageError(f"module {module_name!r} has no {attribute!r}")
+            near = did_you_mean(part, dir(found))
+            raise UsageError(f"module {module_name!r} has no {attribute!r}{near}")
         found = getattr(found, part)
     return found

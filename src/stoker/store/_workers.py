@@ -51,8 +51,9 @@ class AskedField:
         if self.option != "channel_axis":
             if kind is None or kind.ndim:
                 usable = sorted(name for name, kind in types.items() if kind.ndim == 0)
+                hint = "" if usable else "; labels='folder' (--labels folder) makes one of sub-folders' names"
                 raise UsageError(
-                    f"{self.option} needs a scalar or text field, got {self.name!r}; there are {usable}"
+                    f"{self.option} needs a scalar or text field, got {self.name!r}; there are {usable}{hint}"
                 )
         elif kind is None:
             raise UsageError(f"channel_axis names the field {self.name!r}; there are {sorted(types)}")

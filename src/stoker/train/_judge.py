@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from stoker.errors import UsageError
@@ -28,7 +29,9 @@ def is_higher_better(name: str, mode: str, said: bool | None) -> bool:  # noqa: 
     for word in name.lower().split("/"):  # "f1/murmur" and "valve/f1" are both f1
         if word in _LOWER | _HIGHER:
             return word in _HIGHER
-    raise UsageError(f"nobody says whether more of {name!r} is better; pass mode='min' or mode='max'")
+    near = get_close_matches(name.lower(), sorted(_LOWER | _HIGHER), n=1)
+    hint = f"did you mean {near[0]!r}? Else " if near else ""
+    raise UsageError(f"nobody says whether more of {name!r} is better; {hint}pass mode='min' or mode='max'")
 
 
 class Judge:

@@ -125,7 +125,7 @@ def test_a_misspelt_option_names_the_nearest_one(tmp_path: Path) -> None:
     write_wav(tmp_path / "a.wav")
     with pytest.raises(UsageError, match=r"'label' for audio files; did you mean 'labels'\?"):
         FolderSource(tmp_path, label="folder")
-    with pytest.raises(UsageError, match=r"'variables' .*\(options of this format: dtype\)"):
+    with pytest.raises(UsageError, match=r"'variables' .*\(there are dtype, .*labels.*\)"):
         FolderSource(tmp_path, variables=["x"])
 
 

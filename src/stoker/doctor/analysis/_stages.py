@@ -66,9 +66,9 @@ def time_steps(record: Record) -> Timing | None:
     value, draws = _step_time(busy, waits, block=block_length(len(steps), period=period))
     copies = np.array([_stage(step, "copy") for step in steps])
     crowding = _crowding(record, loader)
-    host, was_host = _replayed(record, "host", least_s=_REPLAYED * float(typical(busy)) / crowding)
+    host, was_host = _replayed(record, "host", own_s=float(typical(busy)) / crowding)
     device, was_device = _replayed(
-        record, "device", least_s=_REPLAYED * float(typical(np.maximum(busy - copies, 0.0))) / crowding
+        record, "device", own_s=float(typical(np.maximum(busy - copies, 0.0))) / crowding
     )
     steps_per_epoch = _steps_per_epoch(loader, steps)
     pause = _pause(record, loader, steps_per_epoch, num_steps=len(steps))
@@ -81,9 +81,9 @@ def time_steps(record: Record) -> Timing | None:
         step_draws=draws,
         host_s=interval(*host) if host else None,
         device_s=interval(*device) if device else None,
-        ceiling=ratio_interval(whole, host) if host else None,
+        ceiling=_ceiling(whole, host),
         is_ceiling_limited=was_host or was_device,
-        device_ceiling=ratio_interval(whole, device) if device else None,
+        device_ceiling=_ceiling(whole, device),
         loader=loader,
         trial=trial_of(record, loader),
         num_steps=len(steps),
@@ -147,15 +147,28 @@ def _step_time(busy: Floats, waits: Floats, *, block: int) -> tuple[float, Float
     )
 
 
-def _replayed(record: Record, phase: Phase, *, least_s: float) -> tuple[tuple[float, Floats] | None, bool]:
-    """A step's time with batches that are given again, and whether it was raised to `least_s`."""
+def _replayed(record: Record, phase: Phase, *, own_s: float) -> tuple[tuple[float, Floats] | None, bool]:
+    """A step's time with batches that are given again, and whether it was too short to be believed.
+
+    It is then what the loop's own work took before, `own_s`: nothing but the waiting is known to be lost.
+    """
     steps = _usable(record, phase)
     if len(steps) < 3:
         return None, False
     seconds = np.array([step.seconds for step in steps])
     indices = drawn_indices(len(seconds), block=block_length(len(seconds), period=1), seed=1)
     value, draws = float(np.median(seconds)), np.asarray(np.median(seconds[indices], axis=-1))
-    return (max(value, least_s), np.maximum(draws, least_s)), value < least_s
+    if value < _REPLAYED * own_s:
+        return (own_s, np.maximum(draws, own_s)), True
+    return (value, np.maximum(draws, _REPLAYED * own_s)), False
+
+
+def _ceiling(whole: tuple[float, Floats], replayed: tuple[float, Floats] | None) -> Interval | None:
+    """How many times as fast it would be; data that is there makes no step slower, whatever was measured."""
+    if replayed is None:
+        return None
+    found = ratio_interval(whole, replayed)
+    return Interval(*(max(1.0, each) for each in (found.value, found.low, found.high)))
 
 
 def _crowding(record: Record, loader: Loader | None) -> float:

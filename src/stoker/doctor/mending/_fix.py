@@ -63,7 +63,8 @@ def fix(measure: Measure, *, folder: Path, max_trials: int = 3) -> Fixed:
     best: Attempt | None = None
     state = _State(before, before_record, ())
     tried: list[tuple[Edit, ...]] = [()]
-    while len(attempts) < max_trials and (found := _untried(state, tried)) is not None:
+    has_crashed = before_record.ended == "crashed"  # as it is: no setting is to blame
+    while not has_crashed and len(attempts) < max_trials and (found := _untried(state, tried)) is not None:
         advice, edits = found
         tried.append(edits)
         record = measure(edits, _filling_steps(edits, state.record))
@@ -75,10 +76,22 @@ def fix(measure: Measure, *, folder: Path, max_trials: int = 3) -> Fixed:
         attempts.append(attempt)
         if attempt.is_kept:
             best, state = attempt, _State(after, record, edits)
+    before = replace(before, notes=(*before.notes, *_refuted(attempts)))
     patch = make_patch(best.edits if best else (), folder=folder)
     if best is not None:
         best = replace(best, comparison=replace(best.comparison, patch=patch.text or None))
-    return Fixed(before_record, before, tuple(attempts), best, patch, _sentence(before, attempts, best))
+    sentence = _sentence(before, attempts, best, has_crashed=has_crashed)
+    return Fixed(before_record, before, tuple(attempts), best, patch, sentence)
+
+
+def _refuted(attempts: list[Attempt]) -> list[str]:
+    """What stands in the advice, and did not do what it promises."""
+    return [
+        f"Tried and taken back: {attempt.comparison.applied[-1].action.rstrip('.')}; "
+        f"{attempt.comparison.predicted.value:.2f} times as fast was predicted, {attempt.why}."
+        for attempt in attempts
+        if not attempt.is_kept
+    ]
 
 
 def with_patches(diagnosis: Diagnosis, record: Record, *, folder: Path) -> Diagnosis:
@@ -191,7 +204,7 @@ def _filling_steps(edits: tuple[Edit, ...], record: Record) -> int:
     return min(_MOST_FILLING, math.ceil(max(batches, default=0) / max(1, per_step)))
 
 
-def _sentence(before: Diagnosis, attempts: list[Attempt], best: Attempt | None) -> str:
+def _sentence(before: Diagnosis, attempts: list[Attempt], best: Attempt | None, *, has_crashed: bool) -> str:
     if best is not None:
         done, step = best.comparison, before.step_s.value + before.pause_s_per_step
         after = done.after.step_s.value + done.after.pause_s_per_step
@@ -204,4 +217,6 @@ def _sentence(before: Diagnosis, attempts: list[Attempt], best: Attempt | None) 
         return f"What was tried did not help and was taken back ({tried})."
     if before.verdict == "nothing observed":
         return "Nothing was measured, so there is nothing to apply."
+    if has_crashed:
+        return "The script crashes as it is: mend that first; nothing was tried."
     return "There is nothing to gain from what can be applied safely; nothing was changed."

@@ -100,7 +100,7 @@ class LoopProbe:
         for module, name in _OTHERS:
             kind = getattr(sys.modules.get(module), name, None)
             if kind is not None:
-                swaps.swap(kind, "__next__", self._next(kind.__next__))
+                swaps.swap(kind, "__next__", self._next(_as_a_dataloaders(kind.__next__)))
 
     def release(self) -> None:
         """Let go of the user's loaders, iterators and batches."""
@@ -298,6 +298,17 @@ class LoopProbe:
             self.lacked_batches = True
             self._director.stop()
         return epoch.kept.give()
+
+
+def _as_a_dataloaders(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Under the name that torch gives to what its own loaders do: those operators are not the loop's."""
+    record = torch.autograd.profiler.record_function
+
+    def __next__(iterator: Any) -> Any:  # noqa: N807
+        with record("enumerate(DataLoader)#stoker.__next__"):
+            return original(iterator)
+
+    return __next__
 
 
 class _Arrival:

@@ -70,12 +70,12 @@ def make_reader(kind: type[Reader], options: Mapping[str, object], *, other_opti
         MissingExtraError: Its library is not installed.
     """
     known = [field.name for field in dataclasses.fields(kind)]
+    both = [*known, *other_options]
     for option in options:
         if option not in known:
             raise UsageError(
                 f"there is no option {option!r} for {kind.kind} files"
-                f"{did_you_mean(option, [*known, *other_options])} "
-                f"(options of this format: {', '.join(known) or 'none'})"
+                f"{did_you_mean(option, both)} (there are {', '.join(both) or 'none'})"
             )
     if kind.library is not None and importlib.util.find_spec(kind.library) is None:
         raise MissingExtraError(f"reading {kind.kind} files", extra=kind.extra, library=kind.library)
