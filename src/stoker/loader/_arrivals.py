@@ -50,12 +50,12 @@ class Arrivals(ForkSafe):
         """Have one shard."""
         if self._is_here[number]:
             return
-        self._shards.bring(number, self._uses, stop)
-        with self.lock:
+        with self._shards.brought(number, stop), self.lock:
             if not self._is_here[number]:  # mapped once: others may read it from then on
+                self._uses.hold(self._shards.entries[number].digest)
                 for column in self._columns:
                     column.map(number)
-                    if self._populate:
+                    if self._populate and not self._shards.is_part(number):  # holes would take memory
                         column.populate(number, huge=True)
                 self._is_here[number] = True
 

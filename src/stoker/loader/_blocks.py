@@ -7,9 +7,10 @@ block unfinished does not go to sleep: it reads a later one itself, as long as o
 
 import contextlib
 import itertools
+import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -122,9 +123,10 @@ class BlockReader:
         self._unread: deque[_Pending] = deque()  # those that threads shall look at
         self._num_reading = 0  # threads that do
         self._lock = threading.Lock()
+        self._pid = os.getpid()
         self._work = _work(reader, course, steps_per_block)
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Generator[Block]:
         try:
             self._read_ahead()
             while self._pending:
@@ -142,7 +144,9 @@ class BlockReader:
             self.close()
 
     def close(self) -> None:
-        """Wait for what is being read and give every slot back."""
+        """Wait for what is being read and give every slot back; in a forked child nobody reads."""
+        if self._pid != os.getpid():
+            return
         self._work = iter(())
         with self._lock:
             self._unread.clear()

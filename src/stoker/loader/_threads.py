@@ -73,7 +73,7 @@ class ThreadFeed:
         self._stop()
         self._reader.check()
         self._warm_up()
-        self._ahead = self._reader.ahead(course)
+        ahead = self._ahead = self._reader.ahead(course)
         pool = self._threads()
         self._blocks = BlockReader(
             self._reader,
@@ -87,18 +87,24 @@ class ThreadFeed:
             skip_bad=skip_bad,
         )
         from_numpy = torch.from_numpy
-        for block in self._blocks:
-            for place, (start, stop) in enumerate(itertools.pairwise(block.cuts)):
-                # a tensor of a slice is made in a third of the time of a slice of a tensor
-                tensors = {name: from_numpy(array[start:stop]) for name, array in block.slot.items()}
-                if block.rest:
-                    tensors |= tensors_of(block.rest[place])
-                    block.rest[place] = {}  # ours to give away: its memory is free when the user is done
-                bad = () if place else block.bad
-                fetched = Fetched(block.steps[place], stop - start, tensors, tensors[INDEX], bad)
-                del tensors
-                yield fetched
-                del fetched
+        blocks = iter(self._blocks)
+        try:
+            for block in blocks:
+                for place, (start, stop) in enumerate(itertools.pairwise(block.cuts)):
+                    # a tensor of a slice is made in a third of the time of a slice of a tensor
+                    tensors = {name: from_numpy(array[start:stop]) for name, array in block.slot.items()}
+                    if block.rest:
+                        tensors |= tensors_of(block.rest[place])
+                        block.rest[place] = {}  # ours to give away: its memory is free when the user is done
+                    bad = () if place else block.bad
+                    fetched = Fetched(block.steps[place], stop - start, tensors, tensors[INDEX], bad)
+                    del tensors
+                    yield fetched
+                    del fetched
+        finally:
+            if ahead is not None and self._pid == os.getpid():  # first: a block may wait for what it fetches
+                ahead.close()
+            blocks.close()
 
     def close(self) -> None:
         """Stop reading and let go of the threads."""

@@ -247,8 +247,9 @@ def open_store(
 ) -> Store:
     """Open the store at ``path``, a folder or a URL such as ``s3://bucket/train.stoker``.
 
-    A store at a URL needs the extra ``remote``. Its shards come whole, when they are needed and, in a
-    loader, ahead of that, into a cache on the local disk; every byte is checked on arrival.
+    A store at a URL needs the extra ``remote``. Its shards come when they are needed and, in a
+    loader, ahead of that, into a cache on the local disk; of a selection of few samples only their values
+    come. All that comes is checked.
 
     Args:
         path: the store.

@@ -15,12 +15,13 @@ def is_url(path: object) -> TypeGuard[str]:
 
 
 def checked_url(url: str) -> str:
-    """The URL without a slash at its end.
+    """The URL without a slash at its end, its scheme in small letters.
 
     Raises:
         UsageError: it carries credentials, which would end up in logs, messages and pickles.
     """
-    scheme = url.partition("://")[0]
+    scheme, _, rest = url.partition("://")
+    scheme = scheme.lower()  # HTTPS:// is the same, to all but fsspec
     parts = urlsplit(url)
     if parts.password is not None or (scheme in {"http", "https"} and (parts.username or parts.query)):
         bare = f"{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -28,4 +29,4 @@ def checked_url(url: str) -> str:
             f"a URL must not carry credentials or a query, that of {bare} does; credentials come from the "
             "environment (AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS, …) or the machine's role"
         )
-    return url.rstrip("/")
+    return f"{scheme}://{rest}".rstrip("/")

@@ -1,4 +1,3 @@
-import math
 import os
 import signal
 from pathlib import Path
@@ -143,7 +142,7 @@ def test_what_a_thread_is_opening_is_not_removed_though_another_thread_closes_it
         monkeypatch.setattr(_shard, "open_columns", open_columns)
         assert isinstance(store.shards, RemoteShards)
         store.shards[0]
-        assert store.shards._close_oldest(math.inf)
+        assert store.shards._close_all()
         with pytest.raises(StoreWriteError, match="all that it holds is in use"):
             other.shards[1]
         return open_columns(path, expected_bytes)
@@ -192,3 +191,48 @@ def test_the_default_budget_leaves_some_of_the_disk(tmp_path: Path) -> None:
     folder = CacheFolder(tmp_path, None)
     free = os.statvfs(tmp_path)
     assert 0 < folder.max_bytes <= free.f_bavail * free.f_frsize
+
+
+@pytest.mark.filterwarnings("ignore:the cache may hold")
+def test_a_budget_of_the_shards_alone_has_room_for_the_index_too(
+    url: str, local: stoker.Store, cache: Path
+) -> None:
+    budget = sum(entry.num_bytes for entry in local.manifest.shards)
+    store = stoker.open(url, cache_bytes=budget, deadline_s=2.0)
+    assert isinstance(store.shards, RemoteShards)
+    assert not store.shards.fits(range(len(store.shards)))
+    for i in range(60):
+        assert_same(store[i], local[i])
+    with stoker.Loader(store, 8, shuffle=False) as loader:
+        assert sum(len(batch["index"]) for batch in loader) == 60
+    assert cached_bytes(cache) <= budget
+
+
+def test_a_store_that_fits_gives_up_its_own_shards_when_another_takes_their_room(
+    url: str, local: stoker.Store, cache: Path
+) -> None:
+    budget = local.manifest.index.num_bytes + sum(entry.num_bytes for entry in local.manifest.shards)
+    store = stoker.open(url, cache_bytes=budget, deadline_s=2.0)
+    samples = first_samples(local)
+    for i in samples[:-1]:
+        store[i]
+    other = cache / "shards" / f"{'a' * 32}.h5"
+    other.write_bytes(bytes(local.manifest.shards[-1].num_bytes))
+    uses = CacheFolder(cache, None).new_uses()
+    uses.hold("a" * 32)
+    assert_same(store[samples[-1]], local[samples[-1]])
+    assert other.exists()
+    assert cached_bytes(cache) <= budget
+
+
+def test_a_cached_file_that_cannot_be_opened_is_fetched_once_more(
+    url: str, proxy: FaultProxy, local: stoker.Store, cache: Path
+) -> None:
+    stoker.open(url)[0]
+    (file,) = (cache / "shards").iterdir()
+    content = file.read_bytes()
+    file.write_bytes(content.replace(b'"dtype"', b'"etype"'))
+    store = stoker.open(url)
+    assert_same(store[0], local[0])
+    assert file.read_bytes() == content
+    assert proxy.num_gets("/shards/") == 2

@@ -1,3 +1,5 @@
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ from stoker.errors import DamagedStoreError, StoreUnreachableError
 from stoker.store import verify
 from support.datasets import assert_same
 from support.fault_proxy import FAULTS, FaultProxy
+from support.forked import Forked
 
 PATIENT: dict[str, Any] = {"stall_s": 0.3, "deadline_s": 60.0}
 SHORT: dict[str, Any] = {"stall_s": 0.3, "deadline_s": 1.0}
@@ -130,3 +133,34 @@ def test_permission_is_not_asked_for_again_and_again(proxy: FaultProxy, cache: P
     assert not is_lasting(ConnectionResetError())
     assert proxy.num_gets("") == 0
     assert not cache.exists()
+
+
+def test_verifying_an_open_store_uses_its_own_cache_and_patience(
+    url: str, proxy: FaultProxy, local: stoker.Store, cache: Path, tmp_path: Path
+) -> None:
+    store = stoker.open(url, cache=tmp_path / "own", **SHORT)
+    assert store.verify().files == []
+    assert not cache.exists()
+    proxy.break_for_ever(local.manifest.shards[0].digest, "500")
+    with pytest.raises(StoreUnreachableError, match=local.manifest.shards[0].digest):
+        store.verify()
+    assert not list((tmp_path / "own").glob(".verifying-*"))
+
+
+def test_what_a_killed_verification_left_is_removed_by_the_next(
+    url: str, proxy: FaultProxy, local: stoker.Store, cache: Path
+) -> None:
+    proxy.break_("/shards/", ["stall"])
+    child = Forked(lambda: stoker.open(url, stall_s=3600.0).verify(workers=1))
+    assert proxy.is_stalled.wait(60)
+    assert len(list(cache.glob(".verifying-*"))) == 1
+    largest = max(entry.num_bytes for entry in local.manifest.shards)
+    budget = local.manifest.index.num_bytes + largest
+    store = stoker.open(url, cache_bytes=budget)
+    for number in (0, 1):  # which needs room: what somebody still works with stays
+        store.shards[number]
+    assert len(list(cache.glob(".verifying-*"))) == 1
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    store.shards[2]
+    assert not list(cache.glob(".verifying-*"))

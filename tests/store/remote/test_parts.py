@@ -1,9 +1,14 @@
 """Few samples of a remote store come by range, and are what they are in the whole."""
 
+import dataclasses
+import gc
 import itertools
 import pickle
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -13,8 +18,8 @@ from hypothesis import strategies as st
 
 import stoker
 from stoker.errors import DamagedStoreError
-from stoker.store._manifest import FieldSpec, ShardEntry
-from stoker.store.remote import _parts
+from stoker.store._manifest import FieldSpec, ShardEntry, write_manifest
+from stoker.store.remote import RemoteShards, _parts
 from stoker.store.remote._parts import needed_spans, part_of
 from support.datasets import assert_same
 from support.fault_proxy import FAULTS, FaultProxy, FileServer
@@ -211,3 +216,85 @@ def test_what_saves_little_is_not_fetched_by_range(near: stoker.Store) -> None:
     assert part_of(entry, fields, np.arange(1)) is not None
     assert part_of(entry, fields, np.arange(entry.num_samples)) is None
     assert part_of(entry, fields, np.arange(0, entry.num_samples, 2)) is None
+
+
+@pytest.mark.parametrize("nothing", [[], slice(0, 0), np.zeros(64, bool)])
+@pytest.mark.usefixtures("cache")
+def test_a_selection_of_nothing_is_an_empty_view(
+    ranged: FaultProxy, near: stoker.Store, nothing: Any
+) -> None:
+    none = stoker.open(f"{ranged.url}/b.stoker").select(nothing)
+    assert len(none) == len(near.select(nothing)) == 0
+    assert none[[]]["x"].shape == near.select(nothing)[[]]["x"].shape
+
+
+def test_a_row_beyond_its_shard_is_told_as_of_a_local_store(
+    far: Path, near: stoker.Store, cache: Path, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "wrong" / "b.stoker"
+    shutil.copytree(far / "b.stoker", wrong)
+    row = near.index.row.copy()
+    row[3] = 5000
+    index = dataclasses.replace(near.index, row=row).publish(wrong)
+    write_manifest(wrong, near.manifest.model_copy(update={"index": index}))
+    with FileServer(wrong.parent, ranges=True) as server:
+        few = stoker.open(f"http://127.0.0.1:{server.port}/b.stoker").select([3])
+        with pytest.raises(DamagedStoreError, match=r"names row 5000 of \d+"):
+            few[0]
+    assert cache.exists()
+
+
+@pytest.mark.skipif(
+    not Path("/dev/shm").is_dir(), reason="needs a tmpfs, of which holes that are read take memory"
+)
+def test_a_loader_of_few_samples_leaves_the_holes_alone(ranged: FaultProxy) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        few = stoker.open(f"{ranged.url}/b.stoker", cache=folder).select(FEW)
+        with stoker.Loader(few, 2) as loader:
+            assert sum(len(batch["index"]) for batch in loader) == len(FEW)
+        files = [path.stat() for path in (Path(folder) / "shards").iterdir()]
+        assert sum(512 * file.st_blocks for file in files) < sum(file.st_size for file in files) / 2
+        del few, loader
+        gc.collect()
+
+
+def test_a_part_takes_no_more_room_than_was_reckoned(
+    ranged: FaultProxy, near: stoker.Store, cache: Path
+) -> None:
+    few = stoker.open(f"{ranged.url}/b.stoker").select(FEW)
+    for place in range(len(FEW)):
+        few[place]
+    shards = few.shards
+    assert isinstance(shards, RemoteShards)
+    for number in np.unique(near.index.shard[FEW]).tolist():
+        file = cache / "shards" / f"{shards.entries[number].digest}.h5"
+        assert shards.is_part(number)
+        assert 512 * file.stat().st_blocks <= shards.room_bytes(number)
+
+
+def test_holes_are_whole_pages(near: stoker.Store) -> None:
+    entry, fields = near.manifest.shards[0], near.manifest.fields
+    spans = needed_spans(entry, fields, np.array([2]))
+    assert len(spans) > 1
+    assert all(start % 4096 == 0 for start, _ in spans)
+    assert all(stop % 4096 == 0 for _, stop in spans[:-1])
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_part_whose_description_was_spoilt_on_the_way_is_fetched_again(
+    far: Path, near: stoker.Store, serve: Callable[..., str]
+) -> None:
+    spoilt: list[int] = []
+
+    def answer(request: Any) -> bool:
+        body = request.content[slice(*request.span)]
+        at = body.find(b'"dtype": "string"')
+        if at < 0 or spoilt:
+            return False
+        spoilt.append(at)
+        request.give(206, body[: at + 11] + bytes([body[at + 11] ^ 1]) + body[at + 12 :])
+        return True
+
+    url = f"{serve(far, answer)}/b.stoker"
+    assert_same(stoker.open(url).select([3])[0], near[3])
+    assert spoilt

@@ -176,7 +176,12 @@ def test_a_url_without_a_store_is_said_to_have_none(proxy: FaultProxy) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["https://host/a.stoker?sig=SECRET", "https://me:SECRET@host/a.stoker", "s3://id:SECRET@b/a.stoker"],
+    [
+        "https://host/a.stoker?sig=SECRET",
+        "HTTPS://host/a.stoker?sig=SECRET",
+        "https://me:SECRET@host/a.stoker",
+        "s3://id:SECRET@b/a.stoker",
+    ],
 )
 def test_credentials_in_a_url_are_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(UsageError, match="must not carry credentials") as caught:

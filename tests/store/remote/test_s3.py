@@ -101,6 +101,25 @@ def test_few_samples_come_from_s3_by_range(
 
 
 @pytest.mark.usefixtures("cache")
+def test_an_object_of_s3_that_was_cut_short_is_damaged(
+    bucket: tuple[FaultProxy, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fsspec
+
+    _, url = bucket
+    monkeypatch.setattr(_parts, "_REQUEST_BYTES", 512)
+    samples = [{"x": np.full(4096, number, np.float32)} for number in range(32)]
+    local = stoker.pack(samples, tmp_path / "cut.stoker", workers=0, progress=False)
+    push(local.path, f"{url}-cut")
+    name = f"{url}-cut/shards/{local.manifest.shards[0].digest}.h5"
+    fs = fsspec.filesystem("s3")
+    fs.pipe_file(name, fs.cat_file(name)[:20_000])
+    few = stoker.open(f"{url}-cut").select([30])
+    with pytest.raises(DamagedStoreError, match="it ends before the bytes that were asked for"):
+        few[0]
+
+
+@pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("fault", ["500", "503", "wrong", "stall"])
 def test_a_lasting_fault_of_s3_names_the_object_and_no_secret(
     bucket: tuple[FaultProxy, str], local: stoker.Store, fault: str

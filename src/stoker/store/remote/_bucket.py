@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ from stoker.errors import (
     UsageError,
 )
 from stoker.store.remote._patience import MAX_WRONG, Fault, FaultError, Patience
+from stoker.store.remote._ranges import Answer, Ranges, Span
 from stoker.store.remote._transfer import Transfer
 
-_PIECE_BYTES, _NUM_PIECES = 1 << 20, 8  # asked for in one request; and requests at a time
 _TELL_AFTER_S = 5.0  # of tries in vain, once
 
 logger = logging.getLogger("stoker")
@@ -98,23 +98,26 @@ class Bucket:
         self,
         name: str,
         target: Path,
-        spans: Sequence[tuple[int, int]],
+        spans: Sequence[Span],
         *,
         num_bytes: int,
         check: Callable[[Path], None],
         stop: threading.Event | None = None,
     ) -> None:
-        """As `fetch`, of some bytes (first, one behind the last); elsewhere the file has holes."""
+        """As `fetch`, of some bytes; elsewhere the file has holes. What has come is not asked for again."""
+        with target.open("wb") as file:
+            ranges = Ranges(file, spans, num_bytes)
 
-        def attempt(end: float) -> None:
-            with target.open("wb") as file:
-                file.truncate(num_bytes)
-                for start, piece in self._pieces(name, spans, num_bytes, end, stop):
-                    file.seek(start)
-                    file.write(piece)
-            check(target)
+            def attempt(end: float) -> None:
+                self._get_ranges(name, ranges, end, stop)
+                file.flush()
+                try:
+                    check(target)
+                except DamagedStoreError:
+                    ranges.start_over()  # some of it is wrong, and nobody knows which
+                    raise
 
-        self._patiently(name, attempt, stop)
+            self._patiently(name, attempt, stop)
 
     def read(self, name: str) -> bytes | None:
         """A small object's bytes, or None where there is none."""
@@ -191,14 +194,15 @@ class Bucket:
             except UnsafeStoreError:
                 raise
             except DamagedStoreError as error:
-                num_wrong += 1
-                fault = Fault(str(error), is_lasting=num_wrong >= MAX_WRONG, is_damage=True)
+                fault = Fault.of(error)
             except FaultError as error:
                 fault = error.fault
             else:
                 return
+            num_wrong += fault.is_damage
             seconds = time.monotonic() - started
-            if fault.is_lasting or seconds + delay >= self.patience.deadline_s or stop.is_set():
+            is_lasting = fault.is_lasting or num_wrong >= MAX_WRONG
+            if is_lasting or seconds + delay >= self.patience.deadline_s or stop.is_set():
                 raise self._final(name, fault, num_tries, seconds)
             if seconds > _TELL_AFTER_S and not self._has_told:
                 self._has_told = True
@@ -225,57 +229,61 @@ class Bucket:
         )
 
     def _get(self, name: str, target: Path, max_bytes: int, end: float, stop: threading.Event | None) -> None:
-        num_bytes, moved = -1, time.monotonic()
-
-        def check() -> None:
-            nonlocal num_bytes, moved
-            now = time.monotonic()
+        def num_here() -> int:
             found = target.stat().st_size if target.exists() else 0
             if found > max_bytes:
                 raise DamagedStoreError(f"it has more than the {max_bytes} bytes it should have")
-            if found != num_bytes:
-                num_bytes, moved = found, now
+            return found
+
+        def abandon() -> None:  # it may still write: into a file that has no name any more
+            target.unlink(missing_ok=True)
+
+        check = self._watch(num_here, stop)
+        self._call("get_file", end, self._path(name), os.fspath(target), check=check, abandon=abandon)
+
+    def _get_ranges(self, name: str, ranges: Ranges, end: float, stop: threading.Event | None) -> None:
+        """Have all pieces that are missing, or, after a fault, as many as came."""
+        fs, path, asked = self._connect(), self._path(name), ranges.new_try()
+
+        async def ask(piece: Span, answer: Answer) -> None:
+            first, behind = piece
+            if self.url.startswith(("http:", "https:")):  # bytes as they come, and no more than there can be
+                headers = {**fs.kwargs.get("headers", {}), "Range": f"bytes={first}-{behind - 1}"}
+                await fs._get_file(path, answer, headers=headers)  # noqa: SLF001 - see _run
+            else:
+                answer.write(await fs._cat_file(path, start=first, end=behind))  # noqa: SLF001
+
+        def num_taken() -> int:
+            ranges.take(asked)
+            return ranges.num_taken
+
+        check = self._watch(num_taken, stop)
+        try:
+            if fs.async_impl:
+                self._run(asked.run(ask), end, check, lambda: None)
+            for piece in [] if fs.async_impl else asked.pieces:
+                answer = Answer(asked, piece)
+                answer.write(_result(_outcome(fs.cat_file, (path, *piece), {})))
+                answer.finish()
+                check()
+        finally:
+            ranges.take(asked)
+
+    def _watch(self, num_moved: Callable[[], int], stop: threading.Event | None) -> Callable[[], None]:
+        """Raises FaultError when that number has stayed the same for too long, or nobody waits any more."""
+        before, moved = -1, time.monotonic()
+
+        def check() -> None:
+            nonlocal before, moved
+            now, found = time.monotonic(), num_moved()
+            if found != before:
+                before, moved = found, now
             if now - moved > self.patience.stall_s:
                 raise FaultError(Fault(f"no byte came for {self.patience.stall_s:g} s"))
             if stop is not None and stop.is_set():
                 raise FaultError(Fault("no longer needed", is_lasting=True))
 
-        def abandon() -> None:  # it may still write: into a file that has no name any more
-            target.unlink(missing_ok=True)
-
-        self._call("get_file", end, self._path(name), os.fspath(target), check=check, abandon=abandon)
-
-    def _pieces(
-        self,
-        name: str,
-        spans: Sequence[tuple[int, int]],
-        num_bytes: int,
-        end: float,
-        stop: threading.Event | None,
-    ) -> Iterator[tuple[int, bytes]]:
-        """Where each piece of the spans begins, and its bytes."""
-        began = time.monotonic()
-
-        def check() -> None:
-            if time.monotonic() - began > self.patience.stall_s:
-                raise FaultError(Fault(f"no answer came for {self.patience.stall_s:g} s"))
-            if stop is not None and stop.is_set():
-                raise FaultError(Fault("no longer needed", is_lasting=True))
-
-        for group in _groups(spans):
-            began = time.monotonic()
-            starts, stops = [first for first, _ in group], [last for _, last in group]
-            paths = [self._path(name)] * len(group)
-            found = self._call("cat_ranges", end, paths, starts, stops, on_error="raise", check=check)
-            for (first, last), piece in zip(group, found, strict=True):
-                if len(piece) == num_bytes > last - first:  # of a server that knows no ranges: all is there
-                    yield from ((begin, piece[begin:behind]) for begin, behind in spans)
-                    return
-                if len(piece) != last - first:
-                    raise DamagedStoreError(
-                        f"of {last - first} bytes from {first} on there came {len(piece)}"
-                    )
-                yield first, piece
+        return check
 
     def _call(
         self,
@@ -289,26 +297,32 @@ class Bucket:
         """The file system's method; ``check`` is called while it runs, and may end it by raising."""
         fs = self._connect()
         if fs.async_impl:
-            # private by name, but what fsspec documents for callers that bring no loop of their own
-            transfer = Transfer(getattr(fs, f"_{method}")(*arguments, **options), fs.loop)
-            try:
-                while not transfer.is_done():
-                    check()
-                    if self._given_up.is_set():
-                        raise FaultError(Fault("no longer needed", is_lasting=True))
-                    if time.monotonic() > end:
-                        raise FaultError(
-                            Fault(f"not done after {self.patience.deadline_s:g} s", is_lasting=True)
-                        )
-                value, fault = transfer.outcome()
-            finally:
-                if not transfer.cancel():
-                    abandon()
-        else:
-            value, fault = _outcome(getattr(fs, method), arguments, options)
-        if fault is not None:
-            raise FaultError(fault)
-        return value
+            return self._run(getattr(fs, f"_{method}")(*arguments, **options), end, check, abandon)
+        return _result(_outcome(getattr(fs, method), arguments, options))
+
+    def _run(
+        self,
+        call: Coroutine[Any, Any, Any],
+        end: float,
+        check: Callable[[], None],
+        abandon: Callable[[], None],
+    ) -> Any:
+        """What a call of the asynchronous file system gives.
+
+        Private by name, these are what fsspec documents for callers that bring no loop of their own.
+        """
+        transfer = Transfer(call, self._connect().loop)
+        try:
+            while not transfer.is_done():
+                check()
+                if self._given_up.is_set():
+                    raise FaultError(Fault("no longer needed", is_lasting=True))
+                if time.monotonic() > end:
+                    raise FaultError(Fault(f"not done after {self.patience.deadline_s:g} s", is_lasting=True))
+            return _result(transfer.outcome())
+        finally:
+            if not transfer.cancel():
+                abandon()
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
@@ -319,18 +333,6 @@ class Bucket:
             self._fs, self._root = _file_system(self.url)
             self._pid = os.getpid()
         return self._fs
-
-
-def _groups(spans: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """The spans, cut into pieces, as many as are asked for at a time: of the first it is seen what comes."""
-    pieces = [
-        (start, min(start + _PIECE_BYTES, stop))
-        for first, stop in spans
-        for start in range(first, stop, _PIECE_BYTES)
-    ]
-    yield pieces[:1]
-    for begin in range(1, len(pieces), _NUM_PIECES):
-        yield pieces[begin : begin + _NUM_PIECES]
 
 
 def _listed(facts: Mapping[str, Any]) -> Listed:
@@ -360,3 +362,10 @@ def _outcome(
         return call(*arguments, **options), None
     except Exception as error:  # noqa: BLE001 - whatever a library raises is looked at
         return None, Fault.of(error)
+
+
+def _result(outcome: tuple[Any, Fault | None]) -> Any:
+    value, fault = outcome
+    if fault is not None:
+        raise FaultError(fault)
+    return value

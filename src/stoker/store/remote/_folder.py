@@ -2,35 +2,42 @@
 
     shards/DIGEST.h5, index-DIGEST.h5    whole and checked, or absent
     .writing-BYTES-DIGEST.h5             being fetched; its name reserves the room
+    .verifying-NAME/                     files that are no part of the cache, while somebody looks at them
     .cache.lock                          see ``_locks``
 
 Any number of processes use it at once. Room is made by removing what was used least recently and what
-nobody maps. A killed process leaves at most a ``.writing-`` file, which the next one that needs room
-removes.
+nobody maps. A killed process leaves at most a ``.writing-`` file or a ``.verifying-`` folder, which the
+next one that needs room removes.
 """
 
 import contextlib
 import os
 import re
+import secrets
 import shutil
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.errors import StokerError, StoreWriteError, UsageError
 from stoker.store._durable import TEMPORARY_PREFIX, make_folder, sync_folder, write_error
 from stoker.store._manifest import SHARD_FOLDER
-from stoker.store.remote._locks import ALL, Kind, Uses, locked, locked_if_free
+from stoker.store.remote._locks import ALL, Kind, Uses, locked, locked_if_free, used
 
 CACHE_VARIABLE = "STOKER_CACHE"
+_DIGEST = re.compile(r"[0-9a-f]{32}")
 _FILE = re.compile(r"(?:index-)?([0-9a-f]{32})\.h5")
 _WRITING = re.compile(re.escape(TEMPORARY_PREFIX) + r"(\d+)-([0-9a-f]{32})\.h5")
+_VERIFYING = ".verifying-"
 _SHARE_OF_DISK = 0.9
 
 
 class NoRoomError(Exception):
     """Everything in the folder is in use."""
+
+
+class BusyError(Exception):
+    """Another process, or thread, is fetching the file."""
 
 
 @dataclass(frozen=True)
@@ -56,36 +63,46 @@ class CacheFolder:
         """Nothing held yet."""
         return Uses(self._locks)
 
+    @contextlib.contextmanager
+    def used(self, digest: str) -> Iterator[None]:
+        """Nobody removes the file of this digest meanwhile, be it there or not."""
+        with used(self._locks, digest):
+            yield
+
     def bring(
-        self,
-        path: Path,
-        digest: str,
-        num_bytes: int,
-        uses: Uses,
-        fetch: Callable[[Path], None],
-        *,
-        room_bytes: int | None = None,
+        self, path: Path, digest: str, num_bytes: int, fetch: Callable[[Path], None], *, room_bytes: int
     ) -> None:
-        """Have the file, held by ``uses``; if it is not there, one process fetches it and all others wait.
+        """Have the file; if it is not there, it is fetched. Only a context of ``used`` keeps it from removal.
 
         ``fetch`` writes a given file and raises unless it is what it should be. A file with holes takes only
-        ``room_bytes`` of its ``num_bytes``.
+        ``room_bytes`` of its ``num_bytes``. Waits for nobody.
 
         Raises:
+            BusyError: it is not there yet, and another one is fetching it.
             NoRoomError: it is not there, and all that is there is in use.
             StoreWriteError: it is larger than the budget, or the disk is full.
         """
-        uses.hold(digest)
-        try:
-            if not _has(path, num_bytes):
-                with locked(self._locks, Kind.FETCH, digest):
-                    if not _has(path, num_bytes):
-                        self._fetch(path, digest, num_bytes if room_bytes is None else room_bytes, fetch)
-        except BaseException:
-            uses.drop(digest)
-            raise
+        if not _has(path, num_bytes):
+            with locked_if_free(self._locks, Kind.FETCH, digest) as is_ours:
+                if not is_ours:
+                    raise BusyError
+                if not _has(path, num_bytes):
+                    self._fetch(path, digest, room_bytes, fetch)
         with contextlib.suppress(OSError):  # of another user: then its time says when it came
             os.utime(path)
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[Path]:
+        """A new folder for files that are no part of the cache, and not of its budget; removed at the end."""
+        self._remove_forgotten()
+        name = secrets.token_hex(16)
+        with locked(self._locks, Kind.FETCH, name):
+            path = self.root / f"{_VERIFYING}{name}"
+            make_folder(path)
+            try:
+                yield path
+            finally:
+                shutil.rmtree(path, ignore_errors=True)
 
     def num_bytes(self) -> int:
         """What the files take, with the room reserved for those that are being fetched."""
@@ -127,6 +144,8 @@ class CacheFolder:
     def _make_room(self, num_bytes: int, digest: str) -> None:
         files = [file for file in self._files() if file.digest != digest]
         excess = sum(file.num_bytes for file in files) + num_bytes - self.max_bytes
+        if excess > 0:
+            self._remove_forgotten()
         for file in sorted(files, key=lambda file: file.used):
             if excess <= 0:
                 return
@@ -137,6 +156,15 @@ class CacheFolder:
                     excess -= file.num_bytes
         if excess > 0:
             raise NoRoomError
+
+    def _remove_forgotten(self) -> None:
+        """What killed processes left aside."""
+        for path in self.root.glob(f"{_VERIFYING}*"):
+            name = path.name.removeprefix(_VERIFYING)
+            if _DIGEST.fullmatch(name):
+                with locked_if_free(self._locks, Kind.FETCH, name) as is_free:
+                    if is_free:
+                        shutil.rmtree(path, ignore_errors=True)
 
     def _files(self) -> list[_Found]:
         found = []
@@ -174,11 +202,6 @@ def no_room(folder: CacheFolder, name: str) -> StoreWriteError:
         f"{folder.root} may take {folder.max_bytes} bytes, and all that it holds is in use; "
         f"there is no room for {name}: give more by cache_bytes="
     )
-
-
-def wait_for_room(stop: threading.Event | None, seconds: float) -> None:
-    """A pause in which others may let go of something."""
-    (threading.Event() if stop is None else stop).wait(seconds)
 
 
 def _has(path: Path, num_bytes: int) -> bool:

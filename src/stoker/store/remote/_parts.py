@@ -8,7 +8,7 @@ that came is held to its own checksum instead.
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from stoker.errors import DamagedStoreError, UnsafeStoreError
 from stoker.store._manifest import FieldSpec, FileEntry, ShardEntry
 from stoker.store._shard import Shard
+from stoker.store.remote._ranges import Span
 
-Span = tuple[int, int]  # of bytes: first, and one behind the last
-
+_PAGE_BYTES = 4096  # of which disks take whole ones
 _REQUEST_BYTES = 1 << 18  # what could have come instead, while an object store answers one of a few requests
 
 
@@ -29,11 +29,12 @@ class Part(NamedTuple):
     entry: FileEntry  # of the file that holds them: as the whole one's, under a name of its own
     rows: NDArray[np.int64]  # ascending
     spans: list[Span]
+    fields: Sequence[FieldSpec]
 
     @property
     def num_bytes(self) -> int:
-        """To fetch, and on the disk."""
-        return sum(stop - start for start, stop in self.spans)
+        """On the disk, which takes whole pages, and one in which it notes where they are."""
+        return _PAGE_BYTES + sum(int(_pages(stop)) - start for start, stop in self.spans)
 
 
 def part_of(entry: ShardEntry, fields: Sequence[FieldSpec], rows: NDArray[np.int64]) -> Part | None:
@@ -43,11 +44,13 @@ def part_of(entry: ShardEntry, fields: Sequence[FieldSpec], rows: NDArray[np.int
     if 2 * cost > entry.num_bytes:
         return None
     name = xxhash.xxh3_128_hexdigest(entry.digest.encode() + rows.tobytes())
-    return Part(entry.model_copy(update={"digest": name}), rows, spans)
+    return Part(entry.model_copy(update={"digest": name}), rows, spans, fields)
 
 
 def needed_spans(entry: ShardEntry, fields: Sequence[FieldSpec], rows: NDArray[np.int64]) -> list[Span]:
     """What to fetch for some rows: all of the file but values of other rows, as far as leaving out pays.
+
+    Holes are whole pages, so that what is fetched is what the disk takes.
 
     Args:
         entry: of the shard; only fields that it has an offset of can be fetched in part.
@@ -61,24 +64,36 @@ def needed_spans(entry: ShardEntry, fields: Sequence[FieldSpec], rows: NDArray[n
             continue
         sizes = [size for size in field.shape if size is not None]
         row_bytes = math.prod(sizes) * np.dtype(field.dtype).itemsize
-        first, stop = bounds[:-1] + 1, bounds[1:]
-        wide = (stop - first) * row_bytes > _REQUEST_BYTES
         begin = entry.offsets[field.name]
-        starts, stops = begin + first[wide] * row_bytes, begin + stop[wide] * row_bytes
-        holes += zip(starts.tolist(), stops.tolist(), strict=True)
+        starts = _pages(begin + (bounds[:-1] + 1) * row_bytes)
+        stops = (begin + bounds[1:] * row_bytes) // _PAGE_BYTES * _PAGE_BYTES
+        wide = stops - starts > _REQUEST_BYTES
+        holes += zip(starts[wide].tolist(), stops[wide].tolist(), strict=True)
     holes.sort()
-    starts = [0, *(stop for _, stop in holes)]
-    stops = [*(start for start, _ in holes), entry.num_bytes]
-    return [(start, stop) for start, stop in zip(starts, stops, strict=True) if start < stop]
+    firsts = [0, *(stop for _, stop in holes)]
+    lasts = [*(start for start, _ in holes), entry.num_bytes]
+    return [(first, last) for first, last in zip(firsts, lasts, strict=True) if first < last]
 
 
 def check_part(path: Path, part: Part) -> None:
-    """Raise DamagedStoreError unless every value of the rows in this file is the one that was published."""
+    """Raise DamagedStoreError unless every value of the rows in this file is the one that was published.
+
+    As the whole's digest is not looked at, neither is what it says of its fields taken on trust.
+    """
     try:
         shard = Shard(path.parent, part.entry, path=path)
+        if {field.name: field.type for field in shard.meta.fields} != {
+            field.name: field.type for field in part.fields
+        }:
+            raise DamagedStoreError("it arrived with other fields than the manifest says")
         for name in shard.fields:
             for row in part.rows.tolist():
                 if (why := shard.damage(row, name)) is not None:
                     raise DamagedStoreError(f"{name} of its row {row} arrived otherwise: {why}")
     except UnsafeStoreError as error:  # it may have been spoilt on the way: worth another try
         raise DamagedStoreError(str(error)) from error
+
+
+def _pages(num_bytes: Any) -> Any:
+    """As many bytes as the pages have that these lie in: a number, or an array of such."""
+    return -(-num_bytes // _PAGE_BYTES) * _PAGE_BYTES

@@ -3,10 +3,11 @@
 import errno
 import itertools
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stoker.errors import UsageError
+from stoker.errors import DamagedStoreError, UsageError
 
 DEADLINE_S, STALL_S = 600.0, 30.0
 MAX_WRONG = 5  # times that bytes arrive which are not the published ones: more would not help
@@ -25,6 +26,8 @@ _LOCAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 _MAX_REASON_LENGTH = 300
 _FORBIDDEN = frozenset({401, 403})
 _LASTING_STATUS = frozenset({400, 401, 403, 404, 405, 410})
+_BEYOND = 416  # the object ends before the bytes that were asked for
+_QUERY = re.compile(r"(://[^\s?#'\"<>]*)[?#][^\s'\"<>]*")
 _LASTING_NAMES = frozenset({"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError"})
 
 
@@ -62,11 +65,20 @@ class Fault:
 
     @classmethod
     def of(cls, error: BaseException) -> "Fault":
-        """Of a library's error. Never by its ``repr``, which for some holds the request's headers."""
-        text = " ".join(str(error).split())[:_MAX_REASON_LENGTH]
+        """Of a library's error, or of bytes that were found wrong.
+
+        Never by its ``repr``, which for some holds the request's headers; and no URL with its query, in which
+        those that a server leads on to carry signatures.
+        """
+        if isinstance(error, DamagedStoreError):
+            return cls(str(error), is_damage=True)
+        text = _QUERY.sub(r"\1", " ".join(str(error).split()))[:_MAX_REASON_LENGTH]
         kind = type(error).__name__
+        why = f"{kind}: {text}" if text else kind
+        if _is_beyond(error):
+            return cls(f"it ends before the bytes that were asked for ({why})", is_damage=True)
         return cls(
-            f"{kind}: {text}" if text else kind,
+            why,
             is_lasting=is_lasting(error),
             is_local=_is_local(error),
             is_missing=isinstance(error, FileNotFoundError),
@@ -104,3 +116,12 @@ def _is_local(error: BaseException) -> bool:
 
 def _status(error: BaseException) -> object:
     return getattr(error, "status", None)  # of HTTP, as aiohttp has it
+
+
+def _is_beyond(error: BaseException) -> bool:
+    """As aiohttp, Azure's and Google's libraries tell it; of S3's, the cause alone does."""
+    answer = getattr(error.__cause__, "response", None)
+    if isinstance(answer, dict):
+        return bool(answer.get("ResponseMetadata", {}).get("HTTPStatusCode") == _BEYOND)
+    told = (getattr(error, name, None) for name in ("status", "status_code", "code"))
+    return next((status for status in told if status is not None), None) == _BEYOND

@@ -1,11 +1,12 @@
 """The shards of a remote store: each made local when it is first needed, and held while it is open here."""
 
 import contextlib
+import functools
 import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,18 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from stoker.errors import DamagedStoreError, StoreError
+from stoker.errors import DamagedStoreError, StoreError, StoreUnreachableError
 from stoker.store._manifest import SHARD_FOLDER, FieldSpec, FileEntry, ShardEntry, shard_path
 from stoker.store._shard import Shard, Shards
 from stoker.store.remote._bucket import Bucket
-from stoker.store.remote._folder import CacheFolder, NoRoomError, no_room, wait_for_room
+from stoker.store.remote._folder import BusyError, CacheFolder, NoRoomError, no_room
 from stoker.store.remote._locks import Uses
 from stoker.store.remote._parts import Part, check_part, part_of
+from stoker.store.remote._patience import Patience
 
 _SHARE = 8  # of the budget that one process keeps open of a store that is larger than the budget: 1 / 8
 _FAILED_S = 10.0  # for so long a failed fetch is not tried again: many threads may ask at once
-_WAIT_S = 0.2
+_PAUSES = Patience(first_delay_s=0.01, longest_delay_s=0.2)  # until others are done, or let go of something
 _READ_BYTES = 1 << 20
 
 
@@ -35,6 +37,7 @@ class RemoteShards(Shards):
         folder: where they come to.
         entries: of the manifest.
         fields: likewise.
+        index_bytes: of the cache, which the index takes for as long as the store is open.
         parts: of shards that few rows are needed of, which come by range, by their numbers.
     """
 
@@ -44,6 +47,8 @@ class RemoteShards(Shards):
         folder: CacheFolder,
         entries: Sequence[ShardEntry],
         fields: Sequence[FieldSpec],
+        *,
+        index_bytes: int,
         parts: Mapping[int, Part] | None = None,
     ) -> None:
         self._parts = {} if parts is None else parts
@@ -59,8 +64,10 @@ class RemoteShards(Shards):
         self._uses = folder.new_uses()
         self._recent: OrderedDict[int, None] = OrderedDict()  # those that are open, the latest last
         self._failed: dict[int, tuple[float, type[StoreError], str]] = {}  # when, and what was raised
-        self.max_bytes = folder.max_bytes
-        self._max_open_bytes = math.inf if self.fits(range(len(entries))) else folder.max_bytes / _SHARE
+        self._removed: set[int] = set()  # as they could not be opened: once
+        self._index_bytes = index_bytes
+        self.max_bytes = max(0, folder.max_bytes - index_bytes)
+        self._max_open_bytes = math.inf if self.fits(range(len(entries))) else self.max_bytes / _SHARE
 
     def of_rows(self, shard: NDArray[Any], row: NDArray[Any]) -> "RemoteShards":
         """The shards for somebody who needs these rows only: by range, where they are few of a shard."""
@@ -69,15 +76,29 @@ class RemoteShards(Shards):
         order = np.lexsort((row, shard))
         numbers, starts = np.unique(shard[order], return_index=True)
         parts: dict[int, Part] = {}
-        for number, rows in zip(numbers.tolist(), np.split(row[order], starts[1:]), strict=True):
-            if number >= len(self) or shard_path(self.root, self._published[number].digest).exists():
+        for number, some in zip(numbers.tolist(), np.split(row[order], starts)[1:], strict=True):
+            rows = np.unique(some).astype(np.int64)
+            if number >= len(self) or rows[-1] >= self._published[number].num_samples:
                 continue  # a wrong index is found out when it is read
-            part = part_of(self._published[number], self._fields, np.unique(rows).astype(np.int64))
+            if shard_path(self.root, self._published[number].digest).exists():
+                continue
+            part = part_of(self._published[number], self._fields, rows)
             if part is not None:
                 parts[number] = part
         if not parts:
             return self
-        return RemoteShards(self._bucket, self._folder, self._published, self._fields, parts)
+        return RemoteShards(
+            self._bucket,
+            self._folder,
+            self._published,
+            self._fields,
+            index_bytes=self._index_bytes,
+            parts=parts,
+        )
+
+    def is_part(self, number: int) -> bool:
+        """Whether only some rows of the shard come, into a file with holes."""
+        return number in self._parts
 
     def room_bytes(self, number: int) -> int:
         """What the shard takes in the cache."""
@@ -95,13 +116,17 @@ class RemoteShards(Shards):
 
     def _open(self, number: int) -> Shard:
         self._close_oldest(self.room_bytes(number))
-        opening = self.new_uses()  # of this thread alone: others may open and close the same one meanwhile
-        try:
-            self.bring(number, opening)
-            shard = super().__getitem__(number)
+        with self.brought(number) as path:
+            try:
+                shard = super().__getitem__(number)
+            except DamagedStoreError:
+                if number in self._removed:
+                    raise
+                self._removed.add(number)  # what lies there may be at fault, and not what was published
+                path.unlink(missing_ok=True)
+                self._bring(number, None)
+                shard = super().__getitem__(number)
             self._uses.hold(self.entries[number].digest)
-        finally:
-            opening.close()
         return shard
 
     def fits(self, numbers: Iterable[int]) -> bool:
@@ -109,48 +134,45 @@ class RemoteShards(Shards):
         return sum(map(self.room_bytes, numbers)) <= self.max_bytes
 
     def new_uses(self) -> Uses:
-        """For somebody who maps shards on their own."""
+        """For somebody who maps shards on their own; see ``brought``."""
         return self._folder.new_uses()
 
     def fetch(self, number: int, stop: threading.Event) -> None:
         """Have the shard in the cache, for a use to come."""
-        uses = self.new_uses()
-        try:
-            self.bring(number, uses, stop)
-        finally:
-            uses.close()
+        with self.brought(number, stop):
+            pass
 
-    def bring(self, number: int, uses: Uses, stop: threading.Event | None = None) -> Path:
-        """The shard's file, held by ``uses``; waits until it is there.
+    @contextlib.contextmanager
+    def brought(self, number: int, stop: threading.Event | None = None) -> Iterator[Path]:
+        """The shard's file, having waited for it; nobody removes it meanwhile.
+
+        Whoever maps it holds it by uses of their own before this ends. What is shared by threads holds only
+        what is there, so that one thread's failure takes nothing from another.
 
         Raises:
             DamagedStoreError: there is no such object, or its bytes are never the published ones.
             StoreUnreachableError: it cannot be had; both name the object.
             StoreWriteError: there is no room, and there was none for as long as a fetch may take.
         """
-        self._check_failed(number)
+        with self._folder.used(self.entries[number].digest):
+            yield self._bring(number, stop)
+
+    def _bring(self, number: int, stop: threading.Event | None) -> Path:
         part, entry = self._parts.get(number), self._published[number]
         path = shard_path(self.root, self.entries[number].digest)
         name = f"{SHARD_FOLDER}/{entry.digest}.h5"
-        end = time.monotonic() + self._bucket.patience.deadline_s
-        while True:
+
+        def attempt() -> None:
+            self._check_failed(number)
             try:
-                if part is None:
-                    bring_file(self._bucket, self._folder, name, path, entry, uses, stop)
-                else:
-                    _bring_part(self._bucket, self._folder, name, path, part, uses, stop)
-            except NoRoomError as error:
-                if self._close_oldest(math.inf):
-                    continue
-                if time.monotonic() > end or (stop is not None and stop.is_set()):
-                    raise no_room(self._folder, self._bucket.name_of(name)) from error
-                wait_for_room(stop, _WAIT_S)
+                bring_file(self._bucket, self._folder, name, path, entry, part=part, stop=stop)
             except StoreError as error:
                 if stop is None or not stop.is_set():
                     self._failed[number] = (time.monotonic(), type(error), str(error))
                 raise
-            else:
-                return path
+
+        in_turn(attempt, self._bucket, self._folder, name, stop=stop, let_go=self._close_all)
+        return path
 
     def _check_failed(self, number: int) -> None:
         if number in self._failed:
@@ -158,21 +180,64 @@ class RemoteShards(Shards):
             if time.monotonic() < when + _FAILED_S:
                 raise kind(text)
 
-    def _close_oldest(self, num_bytes: float) -> bool:
-        """Close shards here until there is room to open one of so many bytes; whether any was."""
+    def _close_oldest(self, num_bytes: int) -> None:
+        """Close shards here until one of so many bytes may be open beside the others."""
+        while self._open_bytes() + num_bytes > self._max_open_bytes and self._close_one():
+            pass
+
+    def _close_all(self) -> bool:
+        """Close all shards here; whether any was open."""
         is_any = False
-        while self._recent and self._open_bytes() + num_bytes > self._max_open_bytes:
-            try:
-                number, _ = self._recent.popitem(last=False)
-            except KeyError:  # another thread was first
-                break
-            self._opened[number] = None
-            self._uses.drop(self.entries[number].digest)
+        while self._close_one():
             is_any = True
         return is_any
 
+    def _close_one(self) -> bool:
+        """Close the shard that was used least recently; whether there was one."""
+        try:
+            number, _ = self._recent.popitem(last=False)
+        except KeyError:
+            return False
+        self._opened[number] = None
+        self._uses.drop(self.entries[number].digest)
+        return True
+
     def _open_bytes(self) -> int:
         return sum(map(self.room_bytes, list(self._recent)))
+
+
+def in_turn(
+    attempt: Callable[[], None],
+    bucket: Bucket,
+    folder: CacheFolder,
+    name: str,
+    *,
+    stop: threading.Event | None = None,
+    let_go: Callable[[], bool] = lambda: False,
+) -> None:
+    """Bring a file by ``attempt``, as soon as there is room and nobody else fetches it.
+
+    Before it waits for room, ``let_go`` may give some up; it says whether it did.
+    """
+    deadline_s = bucket.patience.deadline_s
+    end = time.monotonic() + deadline_s
+    for delay in _PAUSES.delays():
+        try:
+            attempt()
+        except NoRoomError:
+            if let_go():
+                continue
+            error: StoreError = no_room(folder, bucket.name_of(name))
+        except BusyError:
+            error = StoreUnreachableError(
+                f"{bucket.name_of(name)} is being fetched by another process, which was not done after "
+                f"{deadline_s:g} s; if it is stopped or hangs, end it, else give more by deadline_s="
+            )
+        else:
+            return
+        if time.monotonic() > end or (stop is not None and stop.is_set()):
+            raise error
+        (threading.Event() if stop is None else stop).wait(delay)
 
 
 def bring_file(
@@ -181,41 +246,28 @@ def bring_file(
     name: str,
     path: Path,
     entry: FileEntry,
-    uses: Uses,
+    *,
+    part: Part | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Have one file of the store in the cache: its bytes are those of its digest, or it is not there."""
+    """Have a file of the store in the cache: its bytes are those of its digest, or it is not there.
 
-    def check(arrived: Path) -> None:
-        check_arrived(arrived, entry)
-
-    def fetch(target: Path) -> None:
-        with _named(bucket, name):
-            bucket.fetch(name, target, check=check, max_bytes=entry.num_bytes, stop=stop)
-
-    folder.bring(path, entry.digest, entry.num_bytes, uses, fetch)
-
-
-def _bring_part(
-    bucket: Bucket,
-    folder: CacheFolder,
-    name: str,
-    path: Path,
-    part: Part,
-    uses: Uses,
-    stop: threading.Event | None,
-) -> None:
-    """Have the rows of a shard in the cache: their values are the published ones, or it is not there."""
-    entry = part.entry
-
-    def check(arrived: Path) -> None:
-        check_part(arrived, part)
+    Of a ``part``, its values are the published ones. Raises BusyError and NoRoomError; see ``in_turn``.
+    """
 
     def fetch(target: Path) -> None:
         with _named(bucket, name):
-            bucket.fetch_spans(name, target, part.spans, num_bytes=entry.num_bytes, check=check, stop=stop)
+            if part is None:
+                check = functools.partial(check_arrived, entry=entry)
+                bucket.fetch(name, target, check=check, max_bytes=entry.num_bytes, stop=stop)
+            else:
+                check = functools.partial(check_part, part=part)
+                spans, num_bytes = part.spans, entry.num_bytes
+                bucket.fetch_spans(name, target, spans, num_bytes=num_bytes, check=check, stop=stop)
 
-    folder.bring(path, entry.digest, entry.num_bytes, uses, fetch, room_bytes=part.num_bytes)
+    digest = entry.digest if part is None else part.entry.digest
+    room_bytes = entry.num_bytes if part is None else part.num_bytes
+    folder.bring(path, digest, entry.num_bytes, fetch, room_bytes=room_bytes)
 
 
 @contextlib.contextmanager

@@ -15,10 +15,10 @@ from stoker.store._manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest, 
 from stoker.store._store import Store
 from stoker.store._url import checked_url
 from stoker.store.remote._bucket import Bucket
-from stoker.store.remote._folder import CacheFolder, NoRoomError, cache_root, no_room
+from stoker.store.remote._folder import CacheFolder, cache_root
 from stoker.store.remote._locks import Uses
 from stoker.store.remote._patience import Patience
-from stoker.store.remote._shards import RemoteShards, bring_file
+from stoker.store.remote._shards import RemoteShards, bring_file, in_turn
 
 if TYPE_CHECKING:
     from stoker.store._verify import Report
@@ -42,7 +42,8 @@ class RemoteStore(Store):
     ) -> None:
         self.url = checked_url(url)
         limits = {"deadline_s": deadline_s, "stall_s": stall_s}
-        patience = Patience(**{name: limit for name, limit in limits.items() if limit is not None})
+        given = {name: limit for name, limit in limits.items() if limit is not None}
+        patience = self._patience = Patience(**given)
         self._options = {
             "cache": cache_root(cache),
             "cache_bytes": cache_bytes,
@@ -54,7 +55,13 @@ class RemoteStore(Store):
         self.path = folder.root
         self._uses = folder.new_uses()
         self.manifest, self.index = _open(bucket, folder, self._uses)
-        self._whole = self.shards = RemoteShards(bucket, folder, self.manifest.shards, self.manifest.fields)
+        self._whole = self.shards = RemoteShards(
+            bucket,
+            folder,
+            self.manifest.shards,
+            self.manifest.fields,
+            index_bytes=self.manifest.index.num_bytes,
+        )
         self._numbers: NDArray[np.int64] | None = None
 
     @property
@@ -74,10 +81,17 @@ class RemoteStore(Store):
         self.shards = self._whole.of_rows(self.index.shard[numbers], self.index.row[numbers])
 
     def verify(self, *, quick: bool = False, workers: int | None = None) -> "Report":
-        """Fetch and check every byte of the store as it is at its URL; the cache is left aside."""
-        from stoker.store._verify import verify
+        """Fetch and check every byte of the store as it is at its URL; what the cache holds is left aside."""
+        from stoker.store.remote._verify import verify_remote
 
-        return verify(self.url, quick=quick, workers=workers)
+        return verify_remote(
+            self.url,
+            quick=quick,
+            workers=workers,
+            progress=False,
+            cache=self.path,
+            patience=self._patience,
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self.url, self._options, self.manifest.content_digest, self._numbers)
@@ -121,10 +135,11 @@ def _open(bucket: Bucket, folder: CacheFolder, uses: Uses) -> tuple[Manifest, In
 
 def _open_index(bucket: Bucket, folder: CacheFolder, manifest: Manifest, uses: Uses) -> Index:
     path = index_path(folder.root, manifest.index.digest)
-    try:
-        bring_file(bucket, folder, path.name, path, manifest.index, uses)
-    except NoRoomError as error:
-        raise no_room(folder, bucket.name_of(path.name)) from error
+    with folder.used(manifest.index.digest):
+        in_turn(
+            lambda: bring_file(bucket, folder, path.name, path, manifest.index), bucket, folder, path.name
+        )
+        uses.hold(manifest.index.digest)
     return Index.open(folder.root, manifest.index)
 
 

@@ -1,6 +1,5 @@
 """Verifying a remote store: every object fetched anew and checked; the cache is neither used nor filled."""
 
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,30 +13,35 @@ from stoker.store._progress import Display, Silent
 from stoker.store._url import checked_url
 from stoker.store._verify import Report, ShardReport, check_index, check_shard, name_bad
 from stoker.store.remote._bucket import Bucket
-from stoker.store.remote._folder import cache_root
+from stoker.store.remote._folder import CacheFolder, cache_root
 from stoker.store.remote._patience import Patience
 from stoker.store.remote._shards import check_arrived
 from stoker.store.remote._store import fetch_manifest
 
 
-def verify_remote(url: str, *, quick: bool, workers: int | None, progress: bool) -> Report:
+def verify_remote(
+    url: str,
+    *,
+    quick: bool,
+    workers: int | None,
+    progress: bool,
+    cache: Path | None = None,
+    patience: Patience | None = None,
+) -> Report:
     """As ``stoker.store.verify``, at a URL. Needs room for a shard a thread in the cache's folder.
 
     What the manifest says of the samples (fields, statistics, content digest) is not worked out again:
     its own checksum, and that of every value, must do.
     """
     started = time.monotonic()
-    bucket = Bucket(checked_url(url), Patience())
+    bucket = Bucket(checked_url(url), Patience() if patience is None else patience)
     manifest = fetch_manifest(bucket)
     files: list[tuple[str, str]] = []
     bad: list[tuple[str, str, str]] = []
-    parent = cache_root(None)
-    parent.mkdir(parents=True, exist_ok=True)
     with (
-        tempfile.TemporaryDirectory(prefix=".verifying-", dir=parent) as folder,
+        CacheFolder(cache_root(cache), None).aside() as root,
         Display("verifying", manifest.num_samples) if progress else Silent() as display,
     ):
-        root = Path(folder)
         (root / SHARD_FOLDER).mkdir()
         index = _fetch_index(bucket, root, manifest, files)
         num_done = num_bytes = 0
