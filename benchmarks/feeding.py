@@ -51,11 +51,12 @@ def add_fed(
         cores[name].append((_processor_s() - start_cpu) / (time.perf_counter() - start))
         return share
 
-    waited = interleave({name: functools.partial(fed, name) for name in pipelines}, repetitions)
+    # the first turn is left out: workers that it forks share our memory, which is copied when next written to
+    waited = interleave({name: functools.partial(fed, name) for name in pipelines}, 1 + repetitions)
     title = f"an accelerator with steps of {1000 * accelerator.step_s:.0f} ms ({accelerator.source})"
     for name in pipelines:
-        report.add(workload, f"{name}: share of time that {title} waits", waited[name], "share")
-        report.add(workload, f"{name}: cores busy meanwhile", cores[name], "cores")
+        report.add(workload, f"{name}: share of time that {title} waits", waited[name][1:], "share")
+        report.add(workload, f"{name}: cores busy meanwhile", cores[name][1:], "cores")
         title_of_memory = f"{name}: peak memory, with its workers, beyond the process before"
         report.add(workload, title_of_memory, grown[name], "MB")
 
