@@ -1,5 +1,6 @@
 import json
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -112,6 +113,16 @@ def test_a_replay_in_a_quieter_moment_promises_no_more_than_the_waiting_allows(
     busy = diagnosis.step_s.value - diagnosis.stages["wait"]
     assert diagnosis.ceiling_speedup.value <= 1.01 * most * diagnosis.step_s.value / busy
     assert any("faster than before" in note for note in diagnosis.notes)
+
+
+def test_what_is_lost_because_cores_are_shared_is_told_apart_from_waiting() -> None:
+    record = record_of(Pipeline(num_workers=3, sample_cpu_s=0.012, loop_threads=2, device="cpu"))
+    diagnosis = diagnose(record)
+    shared = re.search(
+        r"([\d.]+) % of it for want of data and ([\d.]+) % because workers", diagnosis.sentence
+    )
+    assert shared is not None, diagnosis.sentence
+    assert float(shared[1]) / 100 == pytest.approx(diagnosis.starved_fraction, abs=0.02)
 
 
 def test_data_that_is_always_there_makes_no_step_slower() -> None:

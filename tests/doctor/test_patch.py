@@ -302,6 +302,14 @@ def test_git_applies_it_outside_a_repository_too(tmp_path: Path) -> None:
     assert "num_workers=4" in (tmp_path / "code" / "train.py").read_text()
 
 
+def test_what_is_refused_is_told_whole(repository: Path) -> None:
+    (repository / "train.py").write_text("loader = DataLoader(data, **options)\n")
+    edit = Edit("train.py", 1, {"num_workers": 0, "prefetch_factor": None}, is_cached=True)
+    patch = make_patch([edit], folder=repository)
+    assert patch.text == ""
+    assert "(what was measured: num_workers=0, prefetch_factor=None, stoker.cache(...)" in patch.refused[0]
+
+
 def test_what_is_refused_does_not_spoil_the_rest(repository: Path) -> None:
     (repository / "train.py").write_text("a = DataLoader(x, **o)\nb = DataLoader(y)\n")
     (repository / "latin.py").write_bytes(b"# \xe4\na = DataLoader(x)\n")

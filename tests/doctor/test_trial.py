@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler, SequentialSampler
 
 from stoker.doctor.making import _purity, _trial
 from stoker.doctor.making._purity import Checkpoint, digest
@@ -83,6 +83,46 @@ def trial(dataset: Any, clock: Any, **settings: Any) -> Any:
     found, lines = try_samples(loader, name="train", budget_s=10.0, clock=clock)
     assert all(line.process == "trial" for line in lines)
     return found
+
+
+class Groups(Dataset[torch.Tensor]):
+    """Whose samples are asked for by lists of numbers."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, numbers: list[int]) -> torch.Tensor:
+        self.clock.now += 0.05
+        return torch.tensor(numbers)
+
+
+class Pairs(Sampler[list[int]]):
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([[i, i + 1] for i in range(0, 100, 2)])
+
+    def __len__(self) -> int:
+        return 50
+
+
+class Batches(Sampler[list[list[int]]]):
+    def __iter__(self) -> Iterator[list[list[int]]]:
+        return iter([list(Pairs())])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"sampler": Pairs()}, {"batch_size": 1, "batch_sampler": Batches()}],
+    ids=["samples", "batches"],
+)
+def test_a_sampler_of_ones_own_says_what_a_sample_is_asked_by(settings: dict[str, Any]) -> None:
+    clock = Clock()
+    found = trial(Groups(clock), clock, **settings)
+    assert found.seconds_per_sample == pytest.approx(0.05)
+    assert found.bytes_per_sample == 16
+    assert found.is_deterministic is True
 
 
 def test_a_deterministic_sample_costs_what_it_takes_and_can_be_kept_whole() -> None:

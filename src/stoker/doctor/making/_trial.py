@@ -292,10 +292,20 @@ def _source_of(dataloader: Any) -> _Items | _Stream:
 
 
 def _indices_of(dataloader: Any) -> list[Any]:
-    """Indices spread over the data set, far from one another; what a sampler gives, without batching."""
-    if dataloader.batch_sampler is None:
-        return list(itertools.islice(dataloader.sampler, _MAX_SAMPLES))
+    """Indices spread over the data set, far from one another; or what a sampler gives, without batching.
+
+    A sampler of the user's own may give anything that the data set takes.
+    """
+    sampler, batches = dataloader.sampler, dataloader.batch_sampler
+    if batches is not None and not _is_torchs(batches):
+        return list(itertools.islice(itertools.chain.from_iterable(batches), _MAX_SAMPLES))
+    if batches is None or not _is_torchs(sampler):
+        return list(itertools.islice(sampler, _MAX_SAMPLES))
     return spread(len(dataloader.dataset), _MAX_SAMPLES)
+
+
+def _is_torchs(sampler: object) -> bool:
+    return type(sampler).__module__.partition(".")[0] == "torch"
 
 
 def spread(length: int, number: int) -> list[int]:

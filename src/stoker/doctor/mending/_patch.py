@@ -53,12 +53,19 @@ def make_patch(edits: Iterable[Edit], *, folder: Path) -> Patch:
                     after, edit.line, edit.keywords, wrap_data=_CACHE if edit.is_cached else None
                 )
             except RefusedError as error:
-                refused.append(f"{path.name}:{edit.line}: {error}")
+                refused.append(f"{path.name}:{edit.line}: {error}{_together(edit)}")
         after = _with_threads(after, of_file)
         if f"{_CACHE}(" in after and f"{_CACHE}(" not in before:
             after = with_import(after, "stoker")
         parts.append(diff(before, after, _name_in_diff(path, folder.resolve())))
     return Patch("".join(parts), tuple(refused))
+
+
+def _together(edit: Edit) -> str:
+    """All that the edit would change, if that is more than one thing: what is refused is left out whole."""
+    parts = [f"{name}={value!r}" for name, value in edit.keywords.items()]
+    parts += [f"{_CACHE}(...) around the data set"] if edit.is_cached else []
+    return f" (what was measured: {', '.join(parts)})" if len(parts) > 1 else ""
 
 
 def diff(before: str, after: str, name: str) -> str:
