@@ -100,6 +100,7 @@ def test_a_script_that_it_starves_is_input_bound_and_no_workers_are_advised(
     assert found.ceiling_speedup is not None
     assert found.ceiling_speedup.value > 2  # its batches are given again without the wait
     assert not any("num_workers" in advice.settings for advice in found.advice)
+    assert any("(augment=) is part of waiting for data" in note for note in found.notes)
 
 
 def test_operators_of_its_augmentation_are_not_put_down_to_the_model(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class _Work:
 class _Pending:
     """A block that is read by whoever claims it first: one of the threads, or the consumer.
 
-    Two bare locks: a future costs ten times as much, which shows where a block takes half a millisecond.
+    Two bare locks: a future and its way through a pool take three times as long, measured 9 µs against 3.
     """
 
     __slots__ = ("_block", "_claimed", "_error", "_unfinished", "work")

@@ -168,7 +168,10 @@ def read_manifest(root: Path) -> Manifest:
 
 def parse_manifest(text: bytes, path: str) -> Manifest:
     """The manifest in these bytes, checked; ``path`` is what messages call it."""
-    remedy = "move it away and run `stoker pack` again: intact shards are used again"
+    remedy = (
+        "move it away and run `stoker pack` again, with the options of the first time (splits too): intact "
+        "shards are used again"
+    )
     try:
         data: Any = json.loads(text)
     except (ValueError, RecursionError) as error:

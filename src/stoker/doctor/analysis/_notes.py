@@ -8,6 +8,7 @@ from stoker.doctor.analysis._stages import Timing
 
 _TOLD = frozenset({"crash", "worker died", "compile", "warning", "not observed", "throughput"})
 _MOST_EVENTS = 12
+_OUR_LOADER = "stoker.Loader"  # as a record names what it reads
 _ACCUMULATED = 1.25  # batches a step: a framework that fetches one ahead takes two before its first step
 
 
@@ -44,6 +45,8 @@ def _on_steps(record: Record, timing: Timing, shares: Shares) -> list[str]:
             f"The loop waits {percent(waiting)} of a step, but with data at hand it would win only "
             f"{percent(shares.waiting)}: the rest of the wait hides work that has to be done anyway."
         )
+    if timing.loader is not None and timing.loader.dataset == _OUR_LOADER and "augment" not in timing.stages:
+        notes.append("What a stoker.Loader does to its batches (augment=) is part of waiting for data.")
     if record.machine.device == "cpu" and workers and timing.host_s is not None:
         notes.append(
             "The model computes on the same cores as the workers: a replay frees those cores, too, so its "
