@@ -1,4 +1,5 @@
 import errno
+import itertools
 import os
 import resource
 import signal
@@ -14,6 +15,7 @@ import stoker
 from stoker.errors import StoreBusyError, StoreNotFoundError, StoreWriteError, WorkerDiedError
 from stoker.store._lock import exclusive
 from support.datasets import Signals, keys
+from support.forked import forked
 
 
 def limited_pack(path: Path, workers: int, limit: int) -> "subprocess.CompletedProcess[str]":
@@ -85,6 +87,28 @@ def test_the_next_sample_is_read_while_a_shard_waits_for_the_disk(
     store = stoker.pack(Watched(keys(3)), tmp_path / "a.stoker", workers=0, shard_bytes=1)
     assert len(store) == 3
     assert store.verify().ok
+
+
+def test_killed_while_a_shard_waits_for_the_disk_the_next_run_goes_on(tmp_path: Path) -> None:
+    path, source = tmp_path / "a.stoker", Signals(keys(4))
+
+    def pack_until_the_second_shard() -> None:
+        to_disk, num_waiting = os.fsync, itertools.count()
+
+        def deadly_disk(descriptor: Any) -> None:
+            if threading.current_thread().name == "stoker-publisher" and next(num_waiting) == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            to_disk(descriptor)
+
+        os.fsync = deadly_disk
+        stoker.pack(source, path, workers=0, shard_bytes=1)
+
+    assert forked(pack_until_the_second_shard).returncode == -signal.SIGKILL
+    assert len(list((path / "shards").glob("*.h5"))) == 1
+    store = stoker.pack(source, path, workers=0, shard_bytes=1)
+    assert store.content_digest == stoker.pack(source, tmp_path / "b.stoker", workers=0).content_digest
+    assert store.verify().ok
+    assert not list(path.rglob(".writing*"))
 
 
 def test_a_disk_that_fails_while_samples_are_read_is_told_and_leaves_no_half_file(

@@ -31,7 +31,7 @@ from stoker.store._manifest import FileEntry
 from stoker.store._samples import FieldType, Sample, check_types, field_types
 from stoker.store._shard_builder import ShardBuilder
 
-_FLUSH_S = 30.0  # a slow transform loses at most this much work to a kill
+_FLUSH_S = 30.0  # a slow transform loses at most this much work to a kill, and what waits for the disk
 _BATCH_S = 0.2  # how long a worker is busy with one batch: short tails, little traffic
 _MAX_BATCH = 1024
 _MAX_COMPRESSED_BYTES = 1 << 31

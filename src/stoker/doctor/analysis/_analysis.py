@@ -19,7 +19,6 @@ from stoker.doctor.analysis._stages import Timing, step_times, time_steps
 _WITHIN_REACH = 0.85  # a second cause of this part of the first makes the verdict "mixed"
 _COMPUTING = 0.6  # how much computing counts beside losses: it is no fault, and what can be cured comes first
 _FEW_STEPS = 20
-_SHARED_CORES = 0.05  # of a step, that is lost because workers and model share them: then it is told apart
 
 
 def diagnose(record: Record) -> Diagnosis:
@@ -101,7 +100,7 @@ def _sentence(judgement: _Judgement, timing: Timing, shares: Shares, found: Blam
     match judgement.verdict:
         case "input-bound":
             lost = f"{step}, {share['input-bound']} of it for want of data"
-            if shares.contention > _SHARED_CORES:
+            if shares.is_crowded:
                 waiting = percent(shares.input - shares.contention)
                 lost = f"{step}, {waiting} of it for want of data and {percent(shares.contention)} because "
                 lost += "workers and model share the cores"

@@ -52,7 +52,7 @@ def _on_steps(record: Record, timing: Timing, shares: Shares) -> list[str]:
             "The model computes on the same cores as the workers: a replay frees those cores, too, so its "
             "ceiling holds for data that costs nothing to make, not for a faster loader alone."
         )
-    if shares.contention > 0.05:
+    if shares.is_crowded:
         notes.append(
             f"{percent(shares.contention)} of a step is lost because workers and model share "
             f"{record.machine.num_cores} cores."

@@ -28,6 +28,11 @@ class Shares:
     other: OtherTime
 
     @property
+    def is_crowded(self) -> bool:
+        """Whether what is lost because workers and model share the cores is worth a word of its own."""
+        return self.contention > 0.05
+
+    @property
     def by_verdict(self) -> dict[str, float]:
         return {
             "input-bound": self.input,
