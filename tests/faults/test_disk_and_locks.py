@@ -95,13 +95,14 @@ def test_killed_while_a_shard_waits_for_the_disk_the_next_run_goes_on(tmp_path: 
     def pack_until_the_second_shard() -> None:
         to_disk, num_waiting = os.fsync, itertools.count()
 
-        def deadly_disk(descriptor: Any) -> None:
+        def deadly_disk(descriptor: int) -> None:
             if threading.current_thread().name == "stoker-publisher" and next(num_waiting) == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             to_disk(descriptor)
 
-        os.fsync = deadly_disk
-        stoker.pack(source, path, workers=0, shard_bytes=1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "fsync", deadly_disk)
+            stoker.pack(source, path, workers=0, shard_bytes=1)
 
     assert forked(pack_until_the_second_shard).returncode == -signal.SIGKILL
     assert len(list((path / "shards").glob("*.h5"))) == 1
