@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 import stoker
-from stoker.store._moments import Moments, merge
+from stoker.store._moments import Moments, _double, merge
 
 finite = st.floats(-1e6, 1e6, width=32)
 
@@ -30,6 +30,23 @@ def test_merged_parts_equal_numpy_over_the_whole(samples: NDArray[np.float32], c
     np.testing.assert_allclose(found.std, exact.std(axis=(0, 2)), rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(found.minimum, exact.min(axis=(0, 2)))
     np.testing.assert_array_equal(found.maximum, exact.max(axis=(0, 2)))
+
+
+@given(
+    block=hnp.arrays(
+        st.sampled_from([np.float16, np.float32, np.float64, np.uint8, np.int64, np.bool_]),
+        st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(0, 40)),
+    ),
+    axes=st.permutations(range(3)),
+)
+def test_values_in_given_room_are_those_of_astype_and_sum_to_the_same_bits(
+    block: NDArray[Any], axes: list[int]
+) -> None:
+    laid_out = np.ascontiguousarray(block.transpose(axes)).transpose(np.argsort(axes))
+    found, plain = _double(laid_out, np.full(block.size + 3, 7.0)), laid_out.astype(np.float64)
+    np.testing.assert_array_equal(found, plain)
+    with np.errstate(all="ignore"):
+        assert found.sum(axis=(0, 2)).tobytes() == plain.sum(axis=(0, 2)).tobytes()
 
 
 def test_a_large_offset_loses_no_digits() -> None:

@@ -38,7 +38,8 @@ class Moments:
         else:
             moved = np.moveaxis(samples, channel_axis + 1, 1)
         by_channel = moved.reshape(*moved.shape[:2], math.prod(moved.shape[2:]))
-        return merge([_of_block(block) for block in _blocks(by_channel)])
+        room = np.empty(min(by_channel.size, _BLOCK_ELEMENTS))
+        return merge([_of_block(block, room) for block in _blocks(by_channel)])
 
     @classmethod
     def from_dict(cls, entries: dict[str, list[float]]) -> "Moments":
@@ -114,12 +115,12 @@ def _collapse(part: Moments) -> Moments:
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def _of_block(block: Array) -> Moments:
-    """Statistics of [N, C, M] values small enough to be copied.
+def _of_block(block: Array, room: NDArray[np.float64]) -> Moments:
+    """Statistics of [N, C, M] values that fit into ``room``, which is overwritten.
 
     The sums are NumPy's own, not BLAS': a shard's bytes must not depend on a number of threads.
     """
-    values = block.astype(np.float64)
+    values = _double(block, room)
     total = values.shape[0] * values.shape[2]
     count = np.full(values.shape[1], total)
     if total and _all_finite(extremes := _extremes(block)):
@@ -142,6 +143,18 @@ def _of_block(block: Array) -> Moments:
         minimum=minimum,
         maximum=maximum,
     )
+
+
+def _double(block: Array, room: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``block.astype(float64)``, laid out as that lays it out, so that sums have the same bits.
+
+    In room that is used again: fresh memory costs more than all sums, where what is freed goes back at once.
+    """
+    slowest_first = sorted(range(block.ndim), key=lambda axis: -abs(block.strides[axis]))
+    laid_out = room[: block.size].reshape([block.shape[axis] for axis in slowest_first])
+    values = laid_out.transpose(np.argsort(slowest_first))
+    values[...] = block
+    return values
 
 
 def _extremes(block: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
