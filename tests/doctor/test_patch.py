@@ -327,5 +327,14 @@ def test_what_is_refused_does_not_spoil_the_rest(repository: Path) -> None:
     assert [reason.split(": ")[0] for reason in patch.refused] == ["train.py:1", "latin.py", "gone.py"]
 
 
+def test_an_option_of_the_script_that_the_patch_overrides_is_named(repository: Path) -> None:
+    source = "loader = DataLoader(data, num_workers=args.workers, pin_memory=True, batch_size=size)\n"
+    (repository / "train.py").write_text(source)
+    patch = make_patch([Edit("train.py", 1, {"num_workers": 4, "pin_memory": False})], folder=repository)
+    assert "num_workers=4, pin_memory=False" in patch.text
+    assert len(patch.replaced) == 1
+    assert "train.py:1: num_workers was args.workers, which the patch replaces by 4" in patch.replaced[0]
+
+
 def test_no_change_is_no_diff() -> None:
     assert diff("a\n", "a\n", "x.py") == ""

@@ -342,6 +342,7 @@ def _what_was_done(fixed: "Fixed", patch: str | None) -> str:
         lines.append(f"tried {settings}: {attempt.why}{'' if attempt.is_kept else '; taken back'}")
     lines.append(fixed.sentence)
     lines += [f"not in the patch: {reason}" for reason in fixed.patch.refused]
+    lines += [f"mind: {what}" for what in fixed.patch.replaced]
     if patch is not None:
         lines.append(f"patch: {patch}" if fixed.patch.text else f"no patch: {patch} was not written")
     elif fixed.patch.text:
@@ -362,6 +363,7 @@ def _fixed_data(fixed: "Fixed") -> dict[str, Any]:
             "sentence": fixed.sentence,
             "patch": fixed.patch.text,
             "not_in_patch": fixed.patch.refused,
+            "replaced_in_patch": fixed.patch.replaced,
             "attempts": [
                 {
                     "settings": attempt.comparison.settings,

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stoker.doctor.mending._rewrite import RefusedError, rewrite_call, with_import, with_statement
+from stoker.doctor.mending._rewrite import (
+    RefusedError,
+    expressions_at,
+    rewrite_call,
+    with_import,
+    with_statement,
+)
 
 _CACHE = "stoker.cache"
 
@@ -32,6 +38,7 @@ class Patch:
 
     text: str  # "" where nothing could be written
     refused: tuple[str, ...]
+    replaced: tuple[str, ...] = ()  # options of the script's that it overrides
 
 
 def make_patch(edits: Iterable[Edit], *, folder: Path) -> Patch:
@@ -39,7 +46,7 @@ def make_patch(edits: Iterable[Edit], *, folder: Path) -> Patch:
     by_file: dict[Path, list[Edit]] = {}
     for edit in edits:
         by_file.setdefault((folder / edit.file).resolve(), []).append(edit)
-    parts, refused = [], []
+    parts, refused, replaced = [], [], []
     for path, of_file in by_file.items():
         try:
             before = _read(path)
@@ -49,16 +56,27 @@ def make_patch(edits: Iterable[Edit], *, folder: Path) -> Patch:
         after = before
         for edit in sorted(of_file, key=lambda edit: edit.line, reverse=True):  # lines above stay in place
             try:
+                given = expressions_at(after, edit.line, edit.keywords)
                 after = rewrite_call(
                     after, edit.line, edit.keywords, wrap_data=_CACHE if edit.is_cached else None
                 )
+                replaced += [f"{path.name}:{edit.line}: {each}" for each in _overridden(edit, given)]
             except RefusedError as error:
                 refused.append(f"{path.name}:{edit.line}: {error}{_together(edit)}")
         after = _with_threads(after, of_file)
         if f"{_CACHE}(" in after and f"{_CACHE}(" not in before:
             after = with_import(after, "stoker")
         parts.append(diff(before, after, _name_in_diff(path, folder.resolve())))
-    return Patch("".join(parts), tuple(refused))
+    return Patch("".join(parts), tuple(refused), tuple(replaced))
+
+
+def _overridden(edit: Edit, given: Mapping[str, str]) -> list[str]:
+    """What the script's user could set until now, and had better go on to set."""
+    return [
+        f"{name} was {text}, which the patch replaces by {edit.keywords[name]!r}; "
+        f"to keep it, leave that part out and set {text} to {edit.keywords[name]!r}"
+        for name, text in given.items()
+    ]
 
 
 def _together(edit: Edit) -> str:

@@ -8,7 +8,7 @@ import ast
 import io
 import tokenize
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,18 @@ def rewrite_call(source: str, line: int, keywords: Mapping[str, Any], *, wrap_da
     if wrap_data is not None:
         changed = _wrapped(changed, line, wrap_data)
     return changed
+
+
+def expressions_at(source: str, line: int, names: Iterable[str]) -> dict[str, str]:
+    """What the DataLoader call at `line` is given for these keywords, where that depends on a name.
+
+    Raises:
+        RefusedError: there is no such call, there are two, or what it is given cannot be seen.
+    """
+    call = _Call(source, line)
+    given = {name: call.arguments[name] for name in names if name in call.arguments}
+    depending = {name: node for name, node in given.items() if _depends_on_a_name(node)}
+    return {name: ast.unparse(node) for name, node in depending.items()}
 
 
 def with_import(source: str, module: str) -> str:
@@ -119,6 +131,10 @@ def _refuse_contradiction(source: str, line: int) -> None:
         node = call.arguments.get(name)
         if node is not None and not (_is_constant(node, None) or _is_constant(node, False)):  # noqa: FBT003
             raise RefusedError(f"{name} needs workers, and the call has none")
+
+
+def _depends_on_a_name(node: ast.expr) -> bool:
+    return any(isinstance(part, ast.Name) for part in ast.walk(node))
 
 
 def _is_constant(node: ast.expr, value: object) -> bool:
