@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -140,21 +141,68 @@ def test_a_state_of_another_selection_is_refused(plain: stoker.Store) -> None:
         other.load_state_dict(state)
 
 
+def while_the_threads_are_busy(loader: stoker.Loader) -> Iterator[dict[str, Any]]:
+    """All batches of an epoch during which none of the loader's threads reads."""
+    assert isinstance(loader._feed, ThreadFeed)
+    threads = loader._feed._threads()
+    release = threading.Event()
+    for _ in range(loader._feed._num_threads):
+        threads.submit(release.wait)
+    try:
+        yield from loader
+    finally:
+        release.set()
+
+
 def test_a_consumer_reads_itself_what_its_threads_have_not_begun(tmp_path: Path) -> None:
     values = np.arange(60 * 2000, dtype=np.float32).reshape(60, 2000)
     store = stoker.pack([{"x": x} for x in values], tmp_path / "a.stoker", workers=0)
-    release = threading.Event()
     with stoker.Loader(store, 8) as loader:
-        assert isinstance(loader._feed, ThreadFeed)
-        threads = loader._feed._threads()
-        for _ in range(loader._feed._num_threads):
-            threads.submit(release.wait)  # busy with something else
-        try:
-            for batch in loader:
-                np.testing.assert_array_equal(batch["x"].numpy(), values[batch["index"].numpy()])
-        finally:
-            release.set()
+        for batch in while_the_threads_are_busy(loader):
+            np.testing.assert_array_equal(batch["x"].numpy(), values[batch["index"].numpy()])
         assert loader.state_dict()["consumed"] == 60
+
+
+def test_so_it_does_with_windows_of_an_uncompressed_store(tmp_path: Path) -> None:
+    values = np.arange(3 * 500, dtype=np.float32).reshape(3, 500)
+    store = stoker.pack([{"x": x} for x in values], tmp_path / "a.stoker", workers=0)
+    view = stoker.windows(store, length=100, stride=50)
+    with stoker.Loader(view, 4) as loader:
+        batches = list(while_the_threads_are_busy(loader))
+    for batch in batches:
+        expected = [view[number]["x"] for number in batch["index"].tolist()]
+        np.testing.assert_array_equal(batch["x"].numpy(), expected)
+    assert sum(len(batch["index"]) for batch in batches) == len(view) == 27
+
+
+def test_windows_that_must_be_decoded_are_left_to_the_threads(tmp_path: Path) -> None:
+    store = stoker.pack([{"x": np.zeros(500)}], tmp_path / "a.stoker", compression="lz4", workers=0)
+    with stoker.Loader(stoker.windows(store, length=100, stride=50), 4) as loader:
+        assert isinstance(loader._feed, ThreadFeed)
+        assert not loader._feed.consumer_reads
+
+
+def test_preloading_maps_ragged_fields_too(tmp_path: Path) -> None:
+    samples = [{"x": np.full(5000 + i, i, np.float32)} for i in range(40)]
+    store = stoker.pack(samples, tmp_path / "a.stoker", workers=0)
+    column = store.shards[0].fields["x"].column
+    before = mapped_bytes(tmp_path)
+    with stoker.Loader(store, 8, preload=True) as loader:
+        assert mapped_bytes(tmp_path) - before >= 0.9 * column.num_bytes
+        for batch in loader:
+            np.testing.assert_array_equal(batch["x_length"], 5000 + batch["index"])
+
+
+def mapped_bytes(folder: Path) -> int:
+    """How much of the files in a folder this process has mapped, by the kernel's count."""
+    found, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, _, rest = line.partition(" ")
+        if not name.endswith(":"):
+            inside = str(folder) in rest
+        elif inside and name == "Rss:":
+            found += 1024 * int(rest.split()[0])
+    return found
 
 
 def test_a_split_is_loaded_by_its_own_numbers(store: stoker.Store) -> None:

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stoker.store._stacked import _HUGE_PAGE, Range, StackedColumn, _starts, stack
+from stoker.store._mapping import HUGE_PAGE
+from stoker.store._stacked import Range, StackedColumn, _starts, stack
 
 PAGE = mmap.PAGESIZE
 OFFSETS = st.integers(0, 1000).map(lambda pages: pages * PAGE)
@@ -78,10 +79,10 @@ def test_places_lie_on_the_grid_apart_and_where_huge_pages_fit(
     for start, part in zip(starts, ranges, strict=True):
         assert start % grid == 0
         nearest = -(-last // grid) * grid
-        remainder = (part.offset - ranges[0].offset) % _HUGE_PAGE
-        places = range(nearest, nearest + math.lcm(grid, _HUGE_PAGE), grid)
-        fitting = [place for place in places if place % _HUGE_PAGE == remainder]
-        if huge and fitting and part.num_rows * row_bytes >= _HUGE_PAGE:
+        remainder = (part.offset - ranges[0].offset) % HUGE_PAGE
+        places = range(nearest, nearest + math.lcm(grid, HUGE_PAGE), grid)
+        fitting = [place for place in places if place % HUGE_PAGE == remainder]
+        if huge and fitting and part.num_rows * row_bytes >= HUGE_PAGE:
             assert start == fitting[0]
         else:
             assert start == nearest
@@ -92,7 +93,7 @@ def test_places_lie_on_the_grid_apart_and_where_huge_pages_fit(
 
 @pytest.mark.parametrize("row_bytes", [16_000, 16_004, 12_288])
 def test_large_ranges_are_mapped_where_huge_pages_fit(tmp_path: Path, row_bytes: int) -> None:
-    num_rows = 5 * _HUGE_PAGE // 2 // row_bytes
+    num_rows = 5 * HUGE_PAGE // 2 // row_bytes
     parts = [(PAGE, num_rows), (3 * PAGE, 1), (7 * PAGE, num_rows)]
     ranges, expected = write(tmp_path, parts, row_bytes)
     column = stacked(ranges, row_bytes)
@@ -101,7 +102,7 @@ def test_large_ranges_are_mapped_where_huge_pages_fit(tmp_path: Path, row_bytes:
     assert np.array_equal(rows_of(column, ranges), expected)
     places = [column.array[first:].ctypes.data for first in column.first_row.tolist()]
     for number in (0, 2):
-        assert (places[number] - ranges[number].offset) % _HUGE_PAGE == 0
+        assert (places[number] - ranges[number].offset) % HUGE_PAGE == 0
     # small ranges are not read in huge pages
     assert [is_huge_wanted(place) for place in places] == [True, False, True]
 
@@ -137,7 +138,7 @@ def test_what_cannot_be_stacked_is_told(tmp_path: Path) -> None:
 
 def test_where_addresses_are_limited_none_are_spent_on_gaps(tmp_path: Path) -> None:
     row_bytes = 16_004  # rows meet huge pages every 8 GB
-    num_rows = _HUGE_PAGE // row_bytes + 1
+    num_rows = HUGE_PAGE // row_bytes + 1
     write(tmp_path, [(PAGE, num_rows), (PAGE, num_rows)], row_bytes)
     script = f"""
         import resource

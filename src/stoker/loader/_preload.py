@@ -10,6 +10,7 @@ from stoker.errors import UsageError
 from stoker.loader._readers import StoreReader
 from stoker.loader._room import megabytes
 from stoker.loader._threads import ThreadFeed
+from stoker.store._layout import MappedColumn
 
 _CALLER = 3  # the line that made the loader
 
@@ -56,14 +57,22 @@ def mapped_bytes(reader: StoreReader) -> dict[int, int]:
     store = reader.store
     names = reader.fixed.keys() - unmapped_fields(reader)
     row_bytes = sum(reader.fixed[name][0].itemsize * math.prod(reader.fixed[name][1]) for name in names)
-    numbers = store.used_shards.tolist() if row_bytes else []
-    return {number: row_bytes * store.manifest.shards[number].num_samples for number in numbers}
+
+    def in_shard(number: int) -> int:
+        rest = reader.rest_columns(number).values()
+        rest_bytes = sum(column.num_bytes for column in rest if isinstance(column, MappedColumn))
+        return row_bytes * store.manifest.shards[number].num_samples + rest_bytes
+
+    sizes = {number: in_shard(number) for number in store.used_shards.tolist()}
+    return {number: size for number, size in sizes.items() if size}
 
 
 def unmapped_fields(reader: StoreReader) -> set[str]:
-    """Fields of one shape that must be decoded when they are read."""
-    shards = reader.store.manifest.shards
-    return {name for name in reader.fixed if any(name not in entry.offsets for entry in shards)}
+    """Fields that must be decoded when they are read."""
+    shards, used = reader.store.manifest.shards, reader.store.used_shards.tolist()
+    rest = itertools.chain.from_iterable(reader.rest_columns(number).items() for number in used)
+    ragged = {name for name, column in rest if not isinstance(column, MappedColumn)}
+    return ragged | {name for name in reader.fixed if any(name not in entry.offsets for entry in shards)}
 
 
 def num_that_fit(sizes: Sequence[int], budget: int) -> int:

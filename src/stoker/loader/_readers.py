@@ -20,8 +20,9 @@ from stoker.errors import BadSampleError, DamagedStoreError, UsageError
 from stoker.loader._arrivals import Arrivals, FetchAhead, ahead_of
 from stoker.loader._course import Course, Data
 from stoker.loader._windows import Windows
-from stoker.store._layout import check_size
+from stoker.store._layout import Column, MappedColumn, check_size
 from stoker.store._manifest import FieldSpec, shard_path
+from stoker.store._mapping import populate
 from stoker.store._samples import Array
 from stoker.store._stacked import Range, StackedColumn, stack
 from stoker.store._store import Store
@@ -159,6 +160,16 @@ class StoreReader:
         will_stay = fits_in_memory(self.num_bytes)
         for field in self._fields.values():
             field.populate(part, huge=will_stay)
+        for column in self.rest_columns(part).values():
+            if isinstance(column, MappedColumn):
+                populate(column.array, huge=will_stay)
+
+    def rest_columns(self, part: int) -> dict[str, Column]:
+        """Where a shard, which is opened, keeps ragged fields and text; nothing of one that is far away."""
+        if isinstance(self.store.shards, RemoteShards) or not self._rest:
+            return {}
+        fields = self.store.shards[part].fields
+        return {name: fields[name].column for name in self._rest}
 
     def ahead(self, course: Course) -> "Ahead | None":
         """The shards of a remote store, in the order of their use."""
@@ -216,10 +227,10 @@ class WindowReader:
     num_parts = 0  # nothing is brought in ahead of use
     num_bytes = 0
     has_rest = False
-    at_memory_speed = False
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
+        self.at_memory_speed = windows.at_memory_speed
         self.identity = windows.identity
         self.fixed: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]] = windows.fields
 

@@ -56,6 +56,8 @@ class Sessions(ForkSafe, ABC):
     fields: dict[str, SessionField]
     identity = ""
     """Differs where contents differ, if that is known."""
+    at_memory_speed = False
+    """Whether reading is nothing but copying, of all of them, as far as is known before they are opened."""
 
     def __init__(self, cache_bytes: int) -> None:
         super().__init__()

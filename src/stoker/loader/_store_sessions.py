@@ -21,6 +21,7 @@ from stoker.loader._window_plan import Integers
 from stoker.store import Store
 from stoker.store._layout import ChunkedColumn
 from stoker.store._shard import FixedField, RaggedField, Shard
+from stoker.store.remote import RemoteShards
 
 
 class StoreSessions(Sessions):
@@ -32,6 +33,8 @@ class StoreSessions(Sessions):
         super().__init__(cache_bytes)
         self._store = store
         self.identity = store.content_digest
+        is_remote = isinstance(store.shards, RemoteShards)
+        self.at_memory_speed = store.manifest.compression == "none" and not is_remote
         numbers = store.numbers
         if len(numbers) == 0:
             raise SourceError(f"there must be at least one session, this view of {store.location} has none")

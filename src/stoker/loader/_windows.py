@@ -122,6 +122,11 @@ class Windows:
         return self._reader.fields(self._plan.shape.span)
 
     @property
+    def at_memory_speed(self) -> bool:
+        """Whether reading is nothing but copying."""
+        return self._reader.sessions.at_memory_speed
+
+    @property
     def num_sessions(self) -> int:
         """Sessions, those too short for a window included."""
         return len(self._members)

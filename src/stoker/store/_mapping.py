@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 PROT_READ, MAP_SHARED = 1, 1
+HUGE_PAGE = 2 << 20  # of x86-64, and of arm64 with pages of 4 KiB; elsewhere a needless gap
+_MADV_HUGEPAGE, _MADV_POPULATE_READ = 14, 22  # the latter from Linux 5.14 on
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
@@ -52,6 +54,25 @@ def expect_random_access(array: NDArray[Any]) -> None:
     """Have the system read no more of a mapped array than what is touched, instead of 128 kB around it."""
     start = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
     libc.madvise(start, array.ctypes.data + array.nbytes - start, mmap.MADV_RANDOM)
+
+
+def populate(array: NDArray[Any], *, huge: bool) -> bool:
+    """Read a mapped array into memory and map its pages; False where the system cannot.
+
+    Otherwise the first touch of each page costs a fault, which makes a first epoch crawl. With ``huge``,
+    what is not in memory is read in huge pages: now, and again whenever it had to leave, so this is for
+    what will stay.
+    """
+    start = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
+    return populate_range(start, array.ctypes.data + array.nbytes - start, huge=huge)
+
+
+def populate_range(address: int, num_bytes: int, *, huge: bool) -> bool:
+    """The same for a range of addresses that begins with a page."""
+    if huge and num_bytes >= HUGE_PAGE:
+        libc.madvise(address, num_bytes, _MADV_HUGEPAGE)
+    done: int = libc.madvise(address, num_bytes, _MADV_POPULATE_READ)
+    return done == 0
 
 
 def map_call(

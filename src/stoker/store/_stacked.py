@@ -29,16 +29,14 @@ from numpy.typing import NDArray
 
 from stoker.errors import UnsafeStoreError
 from stoker.store._layout import open_checked
-from stoker.store._mapping import MAP_SHARED, PROT_READ, libc, map_call
+from stoker.store._mapping import HUGE_PAGE, MAP_SHARED, PROT_READ, libc, map_call, populate_range
 from stoker.store._samples import Array
 
 _PAGE = mmap.PAGESIZE
-_HUGE_PAGE = 2 << 20  # of x86-64, and of arm64 with pages of 4 KiB; elsewhere a needless gap
 _MAP_FIXED, _MAP_PRIVATE, _MAP_ANONYMOUS, _MAP_NORESERVE = 0x10, 0x02, 0x20, 0x4000
 _PROT_NONE, _PROT_WRITE = 0, 2
 _MAX_ADDRESS_BYTES = 1 << 45  # a quarter of what a process has on x86-64 and arm64
 _MAX_HUGE_ADDRESS_BYTES = 1 << 40  # if gaps for huge pages need more, there are none
-_MADV_HUGEPAGE, _MADV_POPULATE_READ = 14, 22  # the latter from Linux 5.14 on
 
 
 @dataclass(frozen=True)
@@ -77,17 +75,8 @@ class StackedColumn:
         _map_range(part, *self._places[number], part.num_rows * row_bytes)
 
     def populate(self, number: int, *, huge: bool) -> bool:
-        """Read shard ``number`` into memory and map its pages; False where the system cannot.
-
-        Otherwise the first touch of each page costs a fault, which makes a first epoch crawl. With
-        ``huge``, what is not in memory is read in huge pages: now, and again whenever it had to leave,
-        so this is for what will stay.
-        """
-        address, num_bytes = self._places[number]
-        if huge and num_bytes >= _HUGE_PAGE:
-            libc.madvise(address, num_bytes, _MADV_HUGEPAGE)
-        done: int = libc.madvise(address, num_bytes, _MADV_POPULATE_READ)
-        return done == 0
+        """Read shard ``number`` into memory and map its pages, as ``stoker.store._mapping.populate``."""
+        return populate_range(*self._places[number], huge=huge)
 
 
 def stack(
@@ -129,7 +118,7 @@ def _starts(ranges: Sequence[Range], row_bytes: int, *, huge: bool) -> list[int]
     end = 0
     for part in ranges:
         start = _ceil(end, grid)
-        if huge and part.num_rows * row_bytes >= _HUGE_PAGE:
+        if huge and part.num_rows * row_bytes >= HUGE_PAGE:
             start = _congruent(start, grid, _page_of(part) - _page_of(ranges[0]))
         starts.append(start)
         end = start + _span(part, row_bytes)
@@ -138,20 +127,20 @@ def _starts(ranges: Sequence[Range], row_bytes: int, *, huge: bool) -> list[int]
 
 def _congruent(start: int, grid: int, remainder: int) -> int:
     """The first place on the grid from ``start`` on with this remainder by huge pages, or ``start``."""
-    common = math.gcd(grid, _HUGE_PAGE)
-    missing = (remainder - start) % _HUGE_PAGE
+    common = math.gcd(grid, HUGE_PAGE)
+    missing = (remainder - start) % HUGE_PAGE
     if missing % common:
         return start
-    period = _HUGE_PAGE // common
+    period = HUGE_PAGE // common
     return start + missing // common * pow(grid // common, -1, period) % period * grid
 
 
 def _reserve(num_bytes: int, remainder: int) -> tuple[Any, int]:
     """Addresses without memory, freed with the block, from one with this remainder by huge pages on."""
     flags = _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_NORESERVE
-    reserved = num_bytes + _HUGE_PAGE
+    reserved = num_bytes + HUGE_PAGE
     first = map_call(None, reserved, _PROT_NONE, flags, -1, 0)
-    base = first + (remainder - first) % _HUGE_PAGE
+    base = first + (remainder - first) % HUGE_PAGE
     block = (ctypes.c_ubyte * num_bytes).from_address(base)
     weakref.finalize(block, libc.munmap, first, reserved).atexit = False
     return block, base
