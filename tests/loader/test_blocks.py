@@ -25,6 +25,7 @@ class Numbers:
     identity = "numbers"
     fixed: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]] = {"x": (np.dtype(np.int64), ())}
     has_rest = False
+    rest_bytes = 0
     num_parts = num_bytes = 0
 
     def __init__(

@@ -193,6 +193,17 @@ def test_preloading_maps_ragged_fields_too(tmp_path: Path) -> None:
             np.testing.assert_array_equal(batch["x_length"], 5000 + batch["index"])
 
 
+def test_ragged_batches_count_against_the_memory_for_reading_ahead(tmp_path: Path) -> None:
+    samples = [{"x": np.zeros(50_000 + i, np.float32)} for i in range(64)]
+    store = stoker.pack(samples, tmp_path / "a.stoker", workers=0)
+    with stoker.Loader(store, 2, memory_bytes=8 << 20) as loader:
+        most = 0
+        for _ in loader:
+            assert isinstance(loader._feed, ThreadFeed)
+            most = max(most, sum(flat.nbytes for flat in loader._feed._buffers._all))
+    assert most <= 8 << 20
+
+
 def mapped_bytes(folder: Path) -> int:
     """How much of the files in a folder this process has mapped, by the kernel's count."""
     found, inside = 0, False

@@ -6,6 +6,7 @@ gathered shard by shard. Ragged fields and text are read batch by batch.
 """
 
 import contextlib
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ class Reader(Data, Protocol):
 
     fixed: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]  # fields of one shape
     has_rest: bool  # whether there are others
+    rest_bytes: int  # of a sample's others in a batch, about
     at_memory_speed: bool  # whether reading is nothing but copying
 
     def check(self) -> None:
@@ -83,6 +85,7 @@ class StoreReader:
         }
         self._rest = [name for name, spec in chosen.items() if spec.ragged]
         self.has_rest = bool(self._rest)
+        self.rest_bytes = _rest_bytes(store) if self.has_rest else 0
         self.num_parts = len(store.manifest.shards)
         self.num_bytes = sum(entry.num_bytes for entry in store.manifest.shards)
         self._num_rows = np.array([entry.num_samples for entry in store.manifest.shards], np.uint32)
@@ -227,6 +230,7 @@ class WindowReader:
     num_parts = 0  # nothing is brought in ahead of use
     num_bytes = 0
     has_rest = False
+    rest_bytes = 0
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
@@ -363,6 +367,15 @@ def _chosen(store: Store, fields: tuple[str, ...] | None) -> dict[str, FieldSpec
     if unknown:
         raise UsageError(f"there is no field {unknown[0]!r}; there are {sorted(store.fields)}")
     return {name: store.fields[name] for name in fields}
+
+
+def _rest_bytes(store: Store) -> int:
+    """Twice the mean of a sample's ragged fields and text, as batches are padded to their longest."""
+    specs = [spec for spec in store.fields.values() if not spec.ragged]
+    fixed = sum(np.dtype(spec.dtype).itemsize * math.prod(_sizes(spec)) for spec in specs)
+    shards = store.manifest.shards
+    num_samples = sum(entry.num_samples for entry in shards)
+    return max(0, 2 * (sum(entry.value_bytes for entry in shards) // max(1, num_samples) - fixed))
 
 
 def _sizes(spec: FieldSpec) -> tuple[int, ...]:

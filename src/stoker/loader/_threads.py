@@ -155,7 +155,8 @@ def _allocate(
 
 
 def _sample_bytes(reader: Reader) -> int:
-    return 8 + sum(int(np.prod(shape)) * dtype.itemsize for dtype, shape in reader.fixed.values())
+    fixed = sum(int(np.prod(shape)) * dtype.itemsize for dtype, shape in reader.fixed.values())
+    return 8 + fixed + reader.rest_bytes
 
 
 def _blocks_ahead(block_bytes: int, num_threads: int, memory_bytes: int | None) -> int:
