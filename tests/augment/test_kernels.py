@@ -14,6 +14,7 @@ from torch import Tensor
 
 from augment.examples import CASES, batch_of, pipeline, roles_of
 from stoker.augment import Integers, Params, Pipeline, Role, Transform, _operations
+from stoker.augment._blur import blur_radius, gaussian_blur
 from stoker.augment._operations import Operation
 from stoker.augment.signal import AmplitudeScale, FrequencyMask, GaussianNoise, Speed, TimeMask, TimeShift
 
@@ -92,6 +93,28 @@ def test_any_shape_and_order_gives_the_same_bits(
     for name, x in batch.items():
         assert torch.equal(looped[name], plain[name]), name
         assert torch.equal(x, before[name]), name  # what came is not written to
+
+
+@given(
+    shape=st.lists(st.integers(1, 9), min_size=4, max_size=5),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    widest=st.floats(0.0, 3.0),
+    transposed=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_a_blur_of_any_shape_has_the_same_bits(
+    shape: list[int], dtype: torch.dtype, widest: float, transposed: bool, seed: int
+) -> None:
+    random = torch.Generator().manual_seed(seed)
+    x = torch.randn(shape, dtype=dtype, generator=random)
+    x = x.transpose(-1, -2) if transposed else x
+    sigma = torch.rand(shape[0], generator=random) * widest
+    axes = x.ndim - 2
+
+    def run() -> dict[str, Tensor]:
+        return {"x": gaussian_blur(x, [sigma] * axes, [blur_radius(widest)] * axes)}
+
+    assert torch.equal(bits(run()["x"]), bits(without(run)["x"]))
 
 
 @pytest.mark.parametrize("transform", [GaussianNoise(p=0.5), Speed(p=0.5), TimeShift(p=0.5)], ids=repr)

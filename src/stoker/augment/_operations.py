@@ -155,6 +155,20 @@ def clear(x: Tensor, first: Array, length: Array) -> None:
     _call(_kernels.clear, x.numpy(), first, length)
 
 
+def blur(x: Tensor, taps: Tensor, axis: int) -> Tensor:
+    """Blur x [R, ...] along an axis by taps [R, n], as ``_blur`` has them: compiled."""
+    from stoker.augment import _blur_kernels
+
+    old, weights = np.ascontiguousarray(x.numpy()), np.ascontiguousarray(taps.numpy())
+    out = torch.empty(x.shape, dtype=x.dtype)
+    before, after = math.prod(x.shape[1:axis]), math.prod(x.shape[axis + 1 :])
+    shape = (len(old), before, x.shape[axis], after)[: 3 if after == 1 else 4]
+    loop = _blur_kernels.blur_lines if after == 1 else _blur_kernels.blur_along
+    reach = (weights != 0).sum(1)
+    _call(loop, out.numpy().reshape(shape), old.reshape(shape), weights, np.maximum(reach, 1))
+    return out
+
+
 def _rows_of(x: Tensor, *, is_mask: bool) -> Array:
     """X as the loop takes it, [B, C, T]; itself if it is contiguous.
 
