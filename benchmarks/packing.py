@@ -40,7 +40,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="stoker-packing-"))
     try:
         recordings(report, folder, num_per_class=40 if quick else 800, repetitions=2 if quick else 5)
-        on_dask(report, folder, num_samples=2000 if quick else 240_000, repetitions=2 if quick else 5)
+        on_dask(report, folder, num_samples=2000 if quick else 480_000, repetitions=2 if quick else 5)
         verifying(report, folder, num_samples=2000 if quick else 60_000, repetitions=5)
         memory(report, folder, sizes=(500, 2000) if quick else (20_000, 80_000, 160_000))
         for num_files in (1000,) if quick else (10_000, 100_000):
@@ -112,10 +112,10 @@ def on_dask(report: Report, folder: Path, *, num_samples: int, repetitions: int)
     """A Dask cluster of this machine's processes against processes without one: slow samples and fast."""
     from distributed import Client, LocalCluster
 
-    source = Repeated(FolderSource(folder / "recordings", labels="folder"), 4)
+    source = Repeated(FolderSource(folder / "recordings", labels="folder"), 8)
     noise = np.random.default_rng(0).standard_normal((512, 1, 4000)).astype(np.float32)
     workloads: dict[str, tuple[Any, Callable[[Any], Any] | None]] = {
-        f"{len(source.source)} wav files, four times over, resample + filter": (source, prepare),
+        f"{len(source.source)} wav files, eight times over, resample + filter": (source, prepare),
         f"{num_samples} samples of [1, 4000] float32, no transform": (Constant(noise, num_samples), None),
     }
     target = folder / "dask.stoker"

@@ -23,7 +23,7 @@ from stoker.store.dask._job import code_digest
 from stoker.store.dask._packing import run_on_dask
 from stoker.store.dask._ranges import Ranges
 from stoker.store.dask._tasks import Lease, leased, pack_range
-from support.cluster_sources import COUNT, Fixed, Holder, Noted, num_unfinished, spoil
+from support.cluster_sources import COUNT, Arriving, Fixed, Holder, Noted, num_unfinished, spoil
 from support.commands import call, run
 from support.dask_cluster import cluster
 from support.datasets import Signals, keys
@@ -112,7 +112,19 @@ def test_few_tasks_are_under_way_at_a_time(address: str, tmp_path: Path) -> None
     ):
         counted = [client.run_on_scheduler(num_unfinished) for _ in dones]
     assert len(counted) > COUNT // 5
-    assert 2 <= max(counted) <= 2 * 2 + 1  # and one that joins
+    assert 2 <= max(counted) <= 2 * 3 + 1  # three a thread, and one that joins
+
+
+def test_a_task_at_the_disk_leaves_its_place_and_its_copy_of_the_source_to_the_next(
+    address: str, tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    store = stoker.pack(Arriving(keys(COUNT), notes), tmp_path / "a", scheduler=address, shard_bytes=2000)
+    assert len(store.manifest.shards) > 10
+    workers = [note.name.partition("-")[0] for note in notes.iterdir()]
+    assert 1 <= len(workers) <= 2  # a copy for each thread of the cluster, however many tasks there were
+    assert len(set(workers)) == len(workers)
 
 
 def test_a_bad_sample_is_named(address: str, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import uuid
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -68,6 +69,18 @@ class Noted(Signals):
 
     def noted(self) -> set[str]:
         return {note.name for note in self.notes.iterdir()}
+
+
+class Arriving(Signals):
+    """Notes in a folder each time that it arrives in a process, whole and anew."""
+
+    def __init__(self, keys: list[str], notes: Path) -> None:
+        super().__init__(keys)
+        self.notes = notes
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        (self.notes / f"{os.getpid()}-{uuid.uuid4().hex}").touch()
 
 
 class Deadly(Signals):

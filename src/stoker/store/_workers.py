@@ -122,7 +122,7 @@ class Worker:
         self._job = job
         self._builder: ShardBuilder | None = None
         self._samples: list[int] = []
-        self._publishing: _Publishing | None = None
+        self._publishing: Publishing | None = None
         self._since = time.monotonic()
 
     def pack(self, work: Work, stopped: Callable[[], bool] = lambda: False) -> Done:
@@ -156,9 +156,14 @@ class Worker:
         try:
             entry, aside = builder.write(self._job.root, self._job.transform, self._job.compression)
             shard = NewShard(entry, np.array(self._samples, np.int64), builder.fingerprints)
-            self._publishing = _Publishing(shard, aside)
+            self._publishing = Publishing(shard, aside)
         finally:  # what could not be written is not tried again
             self.forget()
+
+    def hand_over(self) -> "Publishing | None":
+        """The shard that is on its way to disk, for the caller to wait for."""
+        publishing, self._publishing = self._publishing, None
+        return publishing
 
     def forget(self) -> None:
         """Drop what was collected; its room stays for what comes."""
@@ -192,12 +197,12 @@ class Worker:
 
     def _settle(self, done: Done) -> None:
         """Wait for the shard that is on its way to disk."""
-        publishing, self._publishing = self._publishing, None
+        publishing = self.hand_over()
         if publishing is not None:
             done.shards.append(publishing.result())
 
 
-class _Publishing:
+class Publishing:
     """A shard that is written, on its way to disk."""
 
     def __init__(self, shard: NewShard, aside: Aside) -> None:

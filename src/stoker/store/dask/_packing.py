@@ -26,7 +26,7 @@ from stoker.store.dask._job import seal
 from stoker.store.dask._ranges import Range, Ranges
 from stoker.store.dask._tasks import Lease, Result, forget, join, leased, pack_range, probe
 
-_TASKS_PER_THREAD = 2  # one that runs, one that waits: no thread waits for the client
+_TASKS_PER_THREAD = 3  # one at the disk, one that runs, one that waits: no thread waits for the client
 _NUM_PROBED = 32  # samples looked at for one that can be packed
 _POLL_S = 0.02
 _FETCH_S = 5.0  # a result, which is small

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from distributed import secede
 
 from stoker.errors import (
     BadSampleError,
@@ -37,7 +38,8 @@ from stoker.store.dask._job import unseal
 _LOOK_EVERY_S = 1.0  # for the end of the run, while a task is busy
 _PROBED = 3  # samples that are enough to tell size and cost
 
-_benches: dict[int, "_Bench"] = {}  # by thread: a source need not bear two of them
+_free: list["_Bench"] = []  # those that no task works at; a source need not bear two threads
+_taking = threading.Lock()
 
 Types = Mapping[str, FieldType] | None
 
@@ -97,23 +99,30 @@ def join(lease: Lease, pieces: list[NewShard]) -> Result:
 
 def forget(lease: Lease) -> None:
     """Let go of the job: a worker may live on for long."""
-    for thread, bench in list(_benches.items()):
-        if bench.lease == lease:
-            del _benches[thread]
+    with _taking:
+        _free[:] = [bench for bench in _free if bench.lease != lease]
 
 
 def _told(lease: Lease, task: Callable[["_Bench"], Done]) -> Result:
-    """What the task brings and how long it takes, or its error."""
+    """What the task brings and how long it takes, or its error.
+
+    While its last shard waits for the disk, the next task may begin, at the same bench.
+    """
     try:
-        bench = _bench(lease)
-        started = time.monotonic()
-        done = task(bench)
+        with _bench(lease) as bench:
+            started = time.monotonic()
+            done = task(bench)
+            seconds = time.monotonic() - started
+            publishing = bench.worker.hand_over()
+        if publishing is not None:
+            secede()
+            done.shards.append(publishing.result())
     except Exception as error:  # noqa: BLE001 - the client raises it
         trace = "".join(traceback.format_exception(error))
         known = error if isinstance(error, StokerError) else WorkerDiedError(f"a worker failed: {error!r}")
         known.__cause__ = known.__context__ = None  # may not be picklable; their text is in the trace
         return Result(error=known.with_traceback(None), trace=trace)
-    return Result(done, time.monotonic() - started)
+    return Result(done, seconds)
 
 
 def _probe(job: Job, work: Work, types: Types) -> Done:
@@ -137,7 +146,7 @@ def _pack_range(worker: "_LeasedWorker", work: Work, types: Types) -> Done:
         with contextlib.suppress(StokerError):
             worker.flush(Done())  # the next run finds it
         raise
-    worker.flush(done)
+    worker.publish(done)
     return done
 
 
@@ -169,30 +178,41 @@ def _join(lease: Lease, job: Job, pieces: list[NewShard]) -> Done:
 
 @dataclass(frozen=True)
 class _Bench:
-    """What a thread keeps from task to task of a run: the job, and a packer with room for a shard."""
+    """What is kept from task to task of a run: the job, and a packer with room for a shard."""
 
     lease: Lease
     job: Job
     worker: "_LeasedWorker"
 
 
-def _bench(lease: Lease) -> _Bench:
-    """This thread's; the job is read once."""
-    thread = threading.get_ident()
-    if thread not in _benches or _benches[thread].lease != lease:
-        try:
-            sealed = lease.path.read_bytes()
-        except OSError as error:
-            root, host = lease.path.parent, socket.gethostname()
-            raise UsageError(
-                f"the worker on {host} does not see {root} as this process does ({error.strerror}): a store "
-                "that many machines pack lies in a folder that all of them share, under one path"
-            ) from error
-        if hashlib.sha256(sealed).hexdigest() != lease.digest:
-            raise DamagedStoreError(f"{lease.path} does not hold the job that was written there")
-        job = unseal(sealed)
-        _benches[thread] = _Bench(lease, job, _LeasedWorker(lease, job))
-    return _benches[thread]
+@contextlib.contextmanager
+def _bench(lease: Lease) -> Iterator[_Bench]:
+    """One that is free, or a new one: as many as tasks work at once, each of which reads the job."""
+    with _taking:
+        _free[:] = [bench for bench in _free if bench.lease == lease]  # what another run left is gone
+        bench = _free.pop() if _free else None
+    if bench is None:
+        job = _job_of(lease)
+        bench = _Bench(lease, job, _LeasedWorker(lease, job))
+    try:
+        yield bench
+    finally:
+        with _taking:
+            _free.append(bench)
+
+
+def _job_of(lease: Lease) -> Job:
+    try:
+        sealed = lease.path.read_bytes()
+    except OSError as error:
+        root, host = lease.path.parent, socket.gethostname()
+        raise UsageError(
+            f"the worker on {host} does not see {root} as this process does ({error.strerror}): a store "
+            "that many machines pack lies in a folder that all of them share, under one path"
+        ) from error
+    if hashlib.sha256(sealed).hexdigest() != lease.digest:
+        raise DamagedStoreError(f"{lease.path} does not hold the job that was written there")
+    return unseal(sealed)
 
 
 class _LeasedWorker(Worker):
