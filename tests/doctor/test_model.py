@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from doctor.made_records import Pipeline, record_of, seconds_per_step
 from stoker.doctor.analysis._fit import fit
-from stoker.doctor.analysis._forecast import forecast
+from stoker.doctor.analysis._forecast import Forecast, forecast
 from stoker.doctor.analysis._model import Model, Setting
 from stoker.doctor.analysis._queue import Loop, play
 from stoker.doctor.analysis._stages import Timing, time_steps
@@ -183,6 +183,25 @@ def test_fewer_threads_make_the_loop_slower_by_its_parallel_part() -> None:
     model, _ = fitted(Pipeline(loop_threads=2, num_cores=4, num_workers=1, sample_cpu_s=0.0001))
     one = model.step_s(replace(model.present, torch_threads=1))
     assert 1.3 < one / model.step_s(model.present) < 2.0
+
+
+def test_first_workers_promise_little_beside_a_loop_that_computes_on_every_core() -> None:
+    busy, _ = fitted(Pipeline(loop_threads=2, num_cores=2, num_workers=0, sample_cpu_s=0.0005))
+    single, _ = fitted(Pipeline(loop_threads=1, num_cores=2, num_workers=0, sample_cpu_s=0.0005))
+    gains = [model.speedup(replace(model.present, num_workers=2)) for model in (busy, single)]
+    assert gains[0] < 1.1 < gains[1]
+    roomy, _ = fitted(Pipeline(loop_threads=2, num_cores=8, num_workers=0, sample_cpu_s=0.0005))
+    assert roomy.speedup(replace(roomy.present, num_workers=2)) > 1.1  # where there are cores for all
+
+
+def test_how_much_a_loop_suffers_from_workers_is_doubted_until_one_was_seen() -> None:
+    widths = []
+    for workers in (0, 1):
+        made = Pipeline(loop_threads=2, num_cores=2, num_workers=workers, sample_cpu_s=0.0005)
+        model, _ = fitted(made)
+        found = Forecast(model, loop_doubt=0.0, job_doubt=0.0).speedup(replace(model.present, num_workers=2))
+        widths.append(found.high / found.low)
+    assert widths[0] > widths[1]
 
 
 def test_a_play_is_the_same_each_time() -> None:

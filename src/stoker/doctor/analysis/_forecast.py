@@ -12,6 +12,7 @@ from stoker.doctor.analysis._stages import Timing
 
 _MODEL_DOUBT = 0.03  # of any prediction: what the queue leaves out
 _FIRST_WORKER_DOUBT = 0.04  # and more where no worker was ever seen at work
+_DRAG_DOUBT = 0.4  # and how much a loop suffers from them is then a guess
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class Forecast:
         if setting.num_workers and not self.model.present.num_workers:
             doubt += _FIRST_WORKER_DOUBT
         corners = [value]
+        if setting.num_workers and not self.model.present.num_workers:
+            corners += [
+                self._dragged(factor).speedup(setting) for factor in (1 - _DRAG_DOUBT, 1 + _DRAG_DOUBT)
+            ]
         for loop, job in itertools.product((-1, 1), (-1, 1)):
             other = replace(
                 self.model,
@@ -37,6 +42,10 @@ class Forecast:
             )
             corners.append(other.speedup(setting))
         return Interval(value, min(corners) * (1 - doubt), max(corners) * (1 + doubt))
+
+    def _dragged(self, factor: float) -> Model:
+        loop = self.model.loop
+        return replace(self.model, loop=replace(loop, drag=loop.drag * factor))
 
 
 def forecast(model: Model, timing: Timing) -> Forecast:
