@@ -35,7 +35,7 @@ _FIRST, _SECOND = 0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def part(function: Function) -> Function:
+def _part(function: Function) -> Function:
     """A function that the kernels call: compiled with them."""
     return cast(Function, numba.njit(nogil=True)(function))
 
@@ -45,10 +45,10 @@ def kernel(function: Function) -> Function:
     try:
         return cast(Function, numba.njit(nogil=True, cache=True)(function))
     except RuntimeError:  # there is no place to keep it
-        return part(function)
+        return _part(function)
 
 
-@part
+@_part
 def _copy(new: Any, old: Any) -> None:
     for channel in range(len(old)):
         to, what = new[channel], old[channel]
@@ -56,7 +56,7 @@ def _copy(new: Any, old: Any) -> None:
             to[t] = what[t]
 
 
-@part
+@_part
 def _shift(new: Any, old: Any, steps: int, fill: Any, spare: Any) -> None:
     """Move to the right by so many steps, no more than there are; what comes in is `fill`."""
     length = len(old)
@@ -69,7 +69,7 @@ def _shift(new: Any, old: Any, steps: int, fill: Any, spare: Any) -> None:
     new[length + min(steps, 0) :] = fill
 
 
-@part
+@_part
 def _roll(new: Any, old: Any, steps: int, spare: Any) -> None:
     """Move to the right by 0 to T steps; what comes in is what left."""
     length = len(old)
@@ -82,7 +82,7 @@ def _roll(new: Any, old: Any, steps: int, spare: Any) -> None:
         again[t] = left[t]
 
 
-@part
+@_part
 def _find_places(before: Any, share: Any, first: int, step: int, scale: Any) -> None:
     """Where first + t · step lies: after which sample, counted from one before the first, and how far."""
     length = len(before)
@@ -92,7 +92,7 @@ def _find_places(before: Any, share: Any, first: int, step: int, scale: Any) -> 
         share[t] = share.dtype.type(np.uint32(place)) * scale
 
 
-@part
+@_part
 def _interpolate(new: Any, old: Any, before: Any, share: Any, spare: Any) -> None:
     """Read between the samples; there are zeros beyond the ends, which `spare` has at its own."""
     for t in range(len(old)):
@@ -102,7 +102,7 @@ def _interpolate(new: Any, old: Any, before: Any, share: Any, spare: Any) -> Non
         new[t] = left + (spare[before[t] + _NEXT] - left) * share[t]
 
 
-@part
+@_part
 def _pick(new: Any, old: Any, first: int, step: int, fill: Any, spare: Any) -> None:
     """Read the nearest samples at first + t · step; there is `fill` beyond the ends."""
     length = len(old)
@@ -113,7 +113,7 @@ def _pick(new: Any, old: Any, first: int, step: int, fill: Any, spare: Any) -> N
         new[t] = spare[place] if 0 <= place < length else fill
 
 
-@part
+@_part
 def _scale(new: Any, factor: Any) -> None:
     for channel in range(len(new)):
         row = new[channel]
@@ -121,7 +121,7 @@ def _scale(new: Any, factor: Any) -> None:
             row[t] *= factor
 
 
-@part
+@_part
 def _mix(bits: int) -> int:
     """As in ``_keys``."""
     bits = (bits ^ ((bits >> 30) & 0x3FFFFFFFF)) * _FIRST
@@ -129,7 +129,7 @@ def _mix(bits: int) -> int:
     return bits ^ ((bits >> 31) & 0x1FFFFFFFF)
 
 
-@part
+@_part
 def _add_noise(new: Any, old: Any, std: Any, key: int, tables: Any, bits: Any) -> None:
     """Add normal numbers, as ``_noise`` explains them, times std."""
     stirred, factors, radius, turn = tables

@@ -52,7 +52,7 @@ def fit(record: Record, timing: Timing) -> Model | None:
     model = Model(
         num_cores=max(1, record.machine.num_cores),
         jobs=jobs,
-        loop=Loop(alone, demand, _drag(demand, max(1, record.machine.num_torch_threads)), receive),
+        loop=Loop(alone, demand, _drag(demand, 1 if workers else record.machine.num_torch_threads), receive),
         present=present,
         send_s=transfer / 2,
         start_s=0.0,
@@ -74,13 +74,13 @@ def fit(record: Record, timing: Timing) -> Model | None:
 
 
 def _drag(demand: float, num_threads: int) -> float:
-    """How much the loop would suffer from workers, where none was seen beside it.
+    """How much the loop suffers from workers, before any was seen beside it.
 
     Threads that share an operator wait for the last of them, so one core that is taken away stops them all.
     Measured on two cores with models that keep 1.6 to 1.9 of them busy: workers bring nothing, though a
     fair share of the cores would promise 1.1 to 1.6 times the speed.
     """
-    if demand <= 1.0 or num_threads == 1:
+    if demand <= 1.0 or num_threads <= 1:
         return 1.0 if demand > 0.5 else 0.5
     together = (demand - 1.0) / (num_threads - 1)  # share of its time in which all threads compute
     return min(1.0 + 8.0 * together, _MOST_DRAG)

@@ -26,14 +26,10 @@ class Forecast:
     def speedup(self, setting: Setting) -> Interval:
         """Against the present settings: as predicted, and for a loop and batches that cost less or more."""
         value = self.model.speedup(setting)
-        doubt = _MODEL_DOUBT
+        corners, doubt = [value], _MODEL_DOUBT
         if setting.num_workers and not self.model.present.num_workers:
             doubt += _FIRST_WORKER_DOUBT
-        corners = [value]
-        if setting.num_workers and not self.model.present.num_workers:
-            corners += [
-                self._dragged(factor).speedup(setting) for factor in (1 - _DRAG_DOUBT, 1 + _DRAG_DOUBT)
-            ]
+            corners += [self._dragged(1 + more).speedup(setting) for more in (-_DRAG_DOUBT, _DRAG_DOUBT)]
         for loop, job in itertools.product((-1, 1), (-1, 1)):
             other = replace(
                 self.model,

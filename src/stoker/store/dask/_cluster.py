@@ -126,9 +126,14 @@ def _reach(address: str) -> None:
 @contextlib.contextmanager
 def _local_cluster(num_workers: int) -> Iterator[Any]:
     """Processes of this machine, one thread each, which end with this one."""
+    import dask
     from distributed import LocalCluster
 
-    with tempfile.TemporaryDirectory(prefix="stoker-dask-", ignore_cleanup_errors=True) as scratch:
+    # nobody would see Dask's profile of them, which takes a twentieth of their time
+    with (
+        tempfile.TemporaryDirectory(prefix="stoker-dask-", ignore_cleanup_errors=True) as scratch,
+        dask.config.set({"distributed.worker.profile.enabled": False}),
+    ):
         try:
             cluster = LocalCluster(
                 n_workers=num_workers,
