@@ -114,12 +114,44 @@ def test_workers_that_would_have_to_start_in_every_short_epoch_are_not_advised()
 
 
 def test_an_iterable_gets_no_more_than_one_worker() -> None:
-    record = record_of(STARVED["no worker"])
-    record.loaders = [replace(loader, is_iterable=True) for loader in record.loaders]
+    record = of_a_stream(STARVED["no worker"], divides_itself=None)
     workers = [
         one.settings["num_workers"] for one in diagnose(record).advice if "num_workers" in one.settings
     ]
     assert workers == [1]
+
+
+def of_a_stream(made: Pipeline, *, divides_itself: bool | None) -> Record:
+    """The same run, of a data set that is iterated."""
+    record = record_of(made)
+    record.loaders = [replace(loader, is_iterable=True) for loader in record.loaders]
+    record.trials = [replace(trial, divides_itself=divides_itself) for trial in record.trials]
+    return record
+
+
+def test_a_stream_that_divides_itself_gets_workers_at_the_price_of_its_order() -> None:
+    made = STARVED["no worker"]
+    advice = by_key(of_a_stream(made, divides_itself=True))
+    assert advice["settings"].settings["num_workers"] == 1
+    assert not advice["settings"].changes_training
+    divided = advice["divided stream"]
+    assert divided.changes_training
+    assert divided.changes_order_only
+    assert divided.settings["num_workers"] > 1
+    after = replace(made, **divided.settings)
+    assert divided.speedup.value == pytest.approx(seconds_per_step(made) / seconds_per_step(after), rel=0.1)
+    for unknown in (False, None):
+        assert "divided stream" not in by_key(of_a_stream(made, divides_itself=unknown))
+
+
+def test_workers_that_give_a_stream_more_than_once_are_noted() -> None:
+    made = Pipeline(num_workers=2)
+    said = "each of the 2 workers gives all of them"
+    assert any(said in note for note in diagnose(of_a_stream(made, divides_itself=False)).notes)
+    for fine in (True, None):
+        assert not any(said in note for note in diagnose(of_a_stream(made, divides_itself=fine)).notes)
+    alone = replace(made, num_workers=1)
+    assert not any(said in note for note in diagnose(of_a_stream(alone, divides_itself=False)).notes)
 
 
 def test_workers_must_fit_into_memory() -> None:

@@ -63,6 +63,26 @@ def test_no_workers_become_workers_and_the_patch_says_so(folder: Path) -> None:
     assert "times as fast" in fixed.sentence
 
 
+def test_another_order_is_tried_only_where_it_is_allowed(folder: Path) -> None:
+    class Divided(Runs):
+        def measure(self, edits: tuple[Edit, ...], filling: int) -> Record:
+            record = super().measure(edits, filling)
+            record.loaders = [replace(loader, is_iterable=True) for loader in record.loaders]
+            record.trials = [replace(trial, divides_itself=True) for trial in record.trials]
+            return record
+
+    runs = Divided(Pipeline(num_workers=0, num_cores=4, sample_wait_s=0.004, forward_s=0.010))
+    kept, allowed = (fix(runs.measure, folder=folder, may_reorder=may) for may in (False, True))
+    assert kept.best is not None
+    assert allowed.best is not None
+    assert kept.best.edits[0].keywords["num_workers"] == 1
+    assert allowed.best.edits[0].keywords["num_workers"] > 1
+    assert allowed.best.comparison.achieved.value > 1.5 * kept.best.comparison.achieved.value
+    assert kept.reordering is not None
+    assert kept.reordering.settings["num_workers"] == allowed.best.edits[0].keywords["num_workers"]
+    assert allowed.reordering is None
+
+
 def test_what_makes_it_slower_is_taken_back(folder: Path) -> None:
     runs = Runs(
         Pipeline(num_workers=0, sample_cpu_s=0.002, forward_s=0.012, backward_s=0.008),

@@ -103,6 +103,9 @@ def fix(
     steps: Steps = 60,
     warmup: Warmup = 10,
     trials: Annotated[int, typer.Option(min=1, help="Settings that are tried at most.")] = 3,
+    reorder: Annotated[
+        bool, typer.Option("--reorder", help="Also try what changes the order of samples, and nothing else.")
+    ] = False,
     patch: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Write the changes as a diff for git apply; - prints it."),
@@ -113,8 +116,9 @@ def fix(
     """Apply the safe part of the advice without touching a file, and measure again.
 
     Each run has a process of its own; what the script prints goes to standard error. Safe are
-    DataLoader settings, thread counts and a cache of deterministic samples. What does not help is taken
-    back. Exit code 1: nothing was observed, or the script crashed.
+    DataLoader settings, thread counts and a cache of deterministic samples; with --reorder also workers
+    for a stream that divides itself among them, and batches in the order in which they are made. What
+    does not help is taken back. Exit code 1: nothing was observed, or the script crashed.
 
     [bold]Examples[/]
 
@@ -134,6 +138,7 @@ def fix(
         lambda edits, filling: measure(Request(words, module is not None, steps, warmup + filling, edits)),
         folder=Path.cwd(),
         max_trials=trials,
+        may_reorder=reorder,
     )
     paths = write_report(places.folder, fixed.record, fixed.diagnosis, comparison=fixed.comparison)
     if patch is not None and patch != "-" and fixed.patch.text:
@@ -341,6 +346,12 @@ def _what_was_done(fixed: "Fixed", patch: str | None) -> str:
         settings = ", ".join(f"{name}={value}" for name, value in _settings(attempt.comparison).items())
         lines.append(f"tried {settings}: {attempt.why}{'' if attempt.is_kept else '; taken back'}")
     lines.append(fixed.sentence)
+    if fixed.reordering is not None:
+        more = fixed.reordering
+        lines.append(
+            "not tried, as it changes the order of samples (--reorder allows it): "
+            f"{more.action.rstrip('.')}; {more.speedup.value:.2f} times as fast is predicted"
+        )
     lines += [f"not in the patch: {reason}" for reason in fixed.patch.refused]
     lines += [f"mind: {what}" for what in fixed.patch.replaced]
     if patch is not None:

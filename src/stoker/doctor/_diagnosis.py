@@ -34,6 +34,7 @@ class Advice:
     loader: str | None = None
     place: Place | None = None  # the exact line to change
     patch: str | None = None  # unified diff of the user's source, where it can be written
+    changes_order_only: bool = False  # of what changes training: `fix` may be allowed that
 
 
 @dataclass(frozen=True)

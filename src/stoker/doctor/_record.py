@@ -187,6 +187,7 @@ class Trial:
     is_deterministic: bool | None  # the same index gave the same sample twice, with other seeds
     deterministic_s_per_sample: float | None  # cost of the part that could be cached: up to the first
     # transform that draws random numbers; None where that could not be told
+    divides_itself: bool | None = None  # a stream, among its workers; None: not known, or it is none
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ def _single_settings(case: Case, predicted: Forecast, outlook: Outlook, loader: 
     now = predicted.model.present
     found = []
 
-    def add(key: str, setting: Setting, reason: str, *, changes: bool = False) -> None:
+    def add(key: str, setting: Setting, reason: str, *, reorders: bool = False) -> None:
         settings = keywords(loader, now, setting)
         found.append(
             Advice(
@@ -128,10 +128,11 @@ def _single_settings(case: Case, predicted: Forecast, outlook: Outlook, loader: 
                 reason=reason,
                 speedup=predicted.speedup(setting),
                 ram_bytes=outlook.ram_bytes(now, setting),
-                changes_training=changes,
+                changes_training=reorders,
                 settings=settings,
                 loader=loader.name,
                 place=loader.made_at,
+                changes_order_only=reorders,
             )
         )
 
@@ -152,7 +153,11 @@ def _single_settings(case: Case, predicted: Forecast, outlook: Outlook, loader: 
     if outlook.unordered >= WORTHWHILE:
         add("in_order", replace(now, in_order=False),
             "Slow batches hold up those behind them. The order of batches then depends on timing.",
-            changes=True)  # fmt: skip
+            reorders=True)  # fmt: skip
+    if outlook.best_divided.num_workers != outlook.best.num_workers:
+        add("divided stream", outlook.best_divided,
+            f"{loader.dataset} divides itself among its workers: each sample still comes once, in another "
+            "order, and each worker's last batch may be smaller.", reorders=True)  # fmt: skip
     return found
 
 

@@ -24,6 +24,7 @@ class Outlook:
     best: Setting
     best_speedup: float
     best_once: Setting  # if the DataLoader were made once; the same where it is
+    best_divided: Setting  # if samples may come in another order: a stream divided among workers
     worker_bytes: int  # RAM of one worker, without its batches
     batch_bytes: int
 
@@ -62,7 +63,9 @@ def look_ahead(record: Record, timing: Timing, model: Model) -> Outlook:
     worker_bytes = _worker_bytes(record, loader)
     present_s = model.step_s(now)
     most = _most_workers(record, now, worker_bytes + now.prefetch_factor * batch_bytes)
-    counts = _worker_counts(model, most, is_iterable=loader.is_iterable)
+    divided = _worker_counts(model, most)
+    counts = _keeping_order(now.num_workers) if loader.is_iterable else divided
+    divides_itself = timing.trial is not None and bool(timing.trial.divides_itself)
     # workers that stay pay off from the second epoch on; what starting them takes is not known before any
     keeps = loader.num_epochs > 1 or timing.pause_s > 0 or not now.num_workers
     once = replace(model, restarts=False)
@@ -87,6 +90,9 @@ def look_ahead(record: Record, timing: Timing, model: Model) -> Outlook:
         best_speedup=present_s / best_s,
         best_once=_best_setting(once, counts, present_s=present_s, keeps=keeps)[0]
         if model.restarts
+        else best,
+        best_divided=_best_setting(model, divided, present_s=present_s, keeps=keeps)[0]
+        if divides_itself
         else best,
         worker_bytes=worker_bytes,
         batch_bytes=batch_bytes,
@@ -121,10 +127,13 @@ def _best_setting(model: Model, counts: list[int], *, present_s: float, keeps: b
     return min((found for found in tried.items() if found[1] <= fastest * _CLOSE_ENOUGH), key=cost)
 
 
-def _worker_counts(model: Model, most: int, *, is_iterable: bool) -> list[int]:
+def _keeping_order(now: int) -> list[int]:
+    """Numbers of workers that give a stream's samples in the same order, each as often as now."""
+    return sorted({0, 1, now}) if now <= 1 else [now]
+
+
+def _worker_counts(model: Model, most: int) -> list[int]:
     now = model.present.num_workers
-    if is_iterable:  # more than one worker would give every sample as often as there are workers
-        return sorted({0, 1, now}) if now <= 1 else [now]
     waiting = sum(wait for wait, _ in model.jobs)
     computing = sum(cpu for _, cpu in model.jobs)
     highest = 2 * model.num_cores

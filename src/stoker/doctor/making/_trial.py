@@ -22,6 +22,7 @@ from stoker.doctor._record import Line, Trial
 from stoker.doctor.making._fetch import num_bytes_of
 from stoker.doctor.making._purity import Passes
 from stoker.doctor.making._randomness import keep_randomness
+from stoker.doctor.making._streams import divides_itself
 from stoker.doctor.making._transforms import find_transforms
 from stoker.doctor.sampling._sampler import StackSampler
 
@@ -94,6 +95,7 @@ def _try(
         bytes_per_sample=num_bytes_of(batch) // max(batch_size, 1),
         is_deterministic=passes.are_equal(),
         deterministic_s_per_sample=passes.kept_seconds(seconds_per_sample),
+        divides_itself=divides_itself(dataloader) if isinstance(source, _Stream) else None,
     )
     return trial, lines
 

@@ -24,6 +24,7 @@ from stoker.doctor.mending._patch import Edit, Patch, make_patch
 Measure = Callable[[tuple[Edit, ...], int], Record]
 
 _NOT_KEYWORDS = {"cache", "torch_threads"}
+_COMBINED = {"settings", "divided stream"}  # the best of all that may be changed together
 _MOST_FILLING = 400  # steps in which a cache may fill before its gain is measured
 
 
@@ -48,6 +49,7 @@ class Fixed:
     best: Attempt | None  # None: nothing that is safe helps
     patch: Patch
     sentence: str
+    reordering: Advice | None = None  # what would bring more, but was not allowed: it changes samples' order
 
     @property
     def comparison(self) -> Comparison | None:
@@ -55,13 +57,16 @@ class Fixed:
         return self.best.comparison if self.best else None
 
 
-def fix(measure: Measure, *, folder: Path, max_trials: int = 3) -> Fixed:
-    """Measure, apply, measure again. `folder` is where the patch's paths begin without a repository."""
+def fix(measure: Measure, *, folder: Path, max_trials: int = 3, may_reorder: bool = False) -> Fixed:
+    """Measure, apply, measure again. `folder` is where the patch's paths begin without a repository.
+
+    With `may_reorder` also what changes nothing of the training but the order of samples.
+    """
     before_record = measure((), 0)
     before = with_patches(diagnose(before_record), before_record, folder=folder)
     attempts: list[Attempt] = []
     best: Attempt | None = None
-    state = _State(before, before_record, ())
+    state = _State(before, before_record, (), may_reorder)
     tried: list[tuple[Edit, ...]] = [()]
     has_crashed = before_record.ended == "crashed"  # as it is: no setting is to blame
     while not has_crashed and len(attempts) < max_trials and (found := _untried(state, tried)) is not None:
@@ -71,17 +76,29 @@ def fix(measure: Measure, *, folder: Path, max_trials: int = 3) -> Fixed:
         after = diagnose(record)
         applied = _on_top_of(best, advice)
         comparison = compare(before, before_record, after, record, [applied])
-        floor = best.comparison.achieved.value if best else 1.0
-        attempt = _judged(edits, comparison, record, floor=floor)
+        attempt = _judged(edits, comparison, record, floor=_reached(best))
         attempts.append(attempt)
         if attempt.is_kept:
-            best, state = attempt, _State(after, record, edits)
+            best, state = attempt, replace(state, diagnosis=after, record=record, edits=edits)
     before = replace(before, notes=(*before.notes, *_refuted(attempts)))
     patch = make_patch(best.edits if best else (), folder=folder)
     if best is not None:
         best = replace(best, comparison=replace(best.comparison, patch=patch.text or None))
     sentence = _sentence(before, attempts, best, has_crashed=has_crashed)
-    return Fixed(before_record, before, tuple(attempts), best, patch, sentence)
+    reordering = None if may_reorder else _reordering(before, reached=_reached(best))
+    return Fixed(before_record, before, tuple(attempts), best, patch, sentence, reordering)
+
+
+def _reordering(before: Diagnosis, *, reached: float) -> Advice | None:
+    """What promises most of what changes the order of samples, if that is more than was reached."""
+    found = [one for one in before.advice if one.changes_order_only and one.settings]
+    most = max(found, key=lambda one: one.speedup.value, default=None)
+    return most if most is not None and most.speedup.value >= WORTHWHILE * reached else None
+
+
+def _reached(best: Attempt | None) -> float:
+    """The speed-up so far."""
+    return best.comparison.achieved.value if best else 1.0
 
 
 def _refuted(attempts: list[Attempt]) -> list[str]:
@@ -132,6 +149,7 @@ class _State:
     diagnosis: Diagnosis
     record: Record
     edits: tuple[Edit, ...]
+    may_reorder: bool
 
 
 def _untried(state: _State, tried: list[tuple[Edit, ...]]) -> tuple[Advice, tuple[Edit, ...]] | None:
@@ -144,17 +162,17 @@ def _untried(state: _State, tried: list[tuple[Edit, ...]]) -> tuple[Advice, tupl
 
 
 def _applicable(state: _State) -> list[Advice]:
-    """What is safe and can be shown to help, the advised combination first."""
+    """What is safe and can be shown to help, the advised combinations first."""
     again = {loader.name for loader in state.record.loaders if loader.num_epochs > 1}
     found = [
         advice
         for advice in state.diagnosis.advice
         if advice.settings
-        and not advice.changes_training
+        and (not advice.changes_training or (state.may_reorder and advice.changes_order_only))
         and advice.speedup.value >= WORTHWHILE
         and ("cache" not in advice.settings or advice.loader in again)  # a cache gains in the second epoch
     ]
-    return sorted(found, key=lambda advice: (advice.key != "settings", -advice.speedup.value))
+    return sorted(found, key=lambda advice: (advice.key not in _COMBINED, -advice.speedup.value))
 
 
 def _on_top_of(best: Attempt | None, advice: Advice) -> Advice:

@@ -9,7 +9,7 @@ from stoker.doctor._words import duration, percent, size, times, times_range
 from stoker.doctor.report._charts import interval_bar
 from stoker.doctor.report._markup import Child, Html, element, join, section, source_line, table
 from stoker.doctor.report._sections import step_bar
-from stoker.doctor.report._words import in_order, stage_name
+from stoker.doctor.report._words import in_order, stage_name, training_words
 
 
 def advice(record: Record, diagnosis: Diagnosis) -> Html | None:
@@ -115,11 +115,11 @@ def _card(item: Advice, record: Record, *, number: int, limit: float) -> Html:
     ram = f"{size(item.ram_bytes)} more memory" if item.ram_bytes > 0 else "no more memory"
     if item.ram_bytes < 0:
         ram = f"{size(-item.ram_bytes)} less memory"
-    if item.changes_training:
-        training = element("span", "changes training", class_="chip careful")
-    else:
-        training = element("span", "training stays the same", class_="chip good")
-    automatic = bool(item.settings) and not item.changes_training
+    training = element(
+        "span", training_words(item), class_="chip careful" if item.changes_training else "chip good"
+    )
+    applied = "stoker fix --reorder applies it" if item.changes_order_only else "stoker fix applies it"
+    automatic = bool(item.settings) and (item.changes_order_only or not item.changes_training)
     return element(
         "li",
         element(
@@ -137,7 +137,7 @@ def _card(item: Advice, record: Record, *, number: int, limit: float) -> Html:
                 "p",
                 training,
                 element("span", ram, class_="chip"),
-                element("span", "stoker fix applies it", class_="chip") if automatic else None,
+                element("span", applied, class_="chip") if automatic else None,
                 element("span", f"loader: {item.loader}", class_="chip") if item.loader else None,
                 class_="chips",
             ),

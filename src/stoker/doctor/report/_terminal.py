@@ -18,6 +18,7 @@ from stoker.doctor.report._words import (
     place_name,
     plain,
     stage_name,
+    training_words,
 )
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ def _one_advice(item: Advice, record: Record) -> Text:
         more = "more" if item.ram_bytes > 0 else "less"
         facts.append(Text(f"{size(abs(item.ram_bytes))} {more} memory", style="dim"))
     if item.changes_training:
-        facts.append(Text("changes training", style="yellow"))
+        facts.append(Text(training_words(item), style="yellow"))
     said = Text.assemble((plain(item.action), "bold"), "\n", plain(item.reason))
     return said.append("\n").append_text(Text(", ").join(facts)) if facts else said
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import PurePath
 
+from stoker.doctor._diagnosis import Advice
 from stoker.doctor._record import STAGES, Phase, Place, Record, Stage
 
 STAGE_NAMES: dict[Stage, str] = {
@@ -44,6 +45,13 @@ OVERLAP = (
     "Shares are of a step's time. Causes overlap: slow samples and too few workers are two sides of one "
     "wait, and either would cure it. So they may add up to more than 100 %."
 )
+
+
+def training_words(advice: Advice) -> str:
+    """Whether following the advice changes what is learned."""
+    if advice.changes_order_only:
+        return "changes the order of samples"
+    return "changes training" if advice.changes_training else "training stays the same"
 
 
 def in_order(stages: Iterable[str]) -> list[str]:
