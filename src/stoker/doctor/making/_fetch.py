@@ -16,7 +16,10 @@ from stoker.doctor.making._transforms import Chain, find_transforms
 UNKNOWN = -1  # in a fetch's figures
 _SEQUENCES = (list, tuple)  # made once: `list | tuple` is made anew in every batch
 _QUICK_NS = 1_000_000  # a fetch below it has hardly waited for a core, and asking takes 5 µs
-_FIRST, _EVERY = 32, 4  # quick ones looked into: so many of an epoch, and then one of so many
+_EVERY = 8  # while few are slow, one of so many is looked into
+_FEW, _MEMORY = 1 / 16, 64  # of the last so many, about
+_UNKNOWN_SHARE = _FEW / (1 - 1 / _MEMORY) ** 32  # of slow ones before any: the first 32 are looked into
+_GOLDEN = 0x9E3779B9  # of 2³²: multiples spread evenly, so that no rhythm of the data set hides from us
 
 
 class Observer(Protocol):
@@ -50,7 +53,7 @@ class Probe:
         self.names = self._chain.names
         self.is_fetching = False
         self.was_quick = False  # the last one that was looked into
-        self._is_steady = True  # none that was not turned out to be slow
+        self._slow_share = _UNKNOWN_SHARE  # of late, looked into or not
         self.collated_at: tuple[int, int] | None = None  # and on the thread's processor time
         self.keep: Keep | None = None
         fetcher.collate_fn = self.collate
@@ -62,14 +65,17 @@ class Probe:
 
     def passes_over(self) -> bool:
         """Whether the fetch that begins is not looked into: enough like it were."""
-        if self._keep_in or not (self.was_quick and self._is_steady):
+        if self._keep_in or self._slow_share > _FEW:
             return False
-        return self._number >= _FIRST and self._number % _EVERY > 0
+        return (self._number * _GOLDEN & 0xFFFFFFFF) * _EVERY >= 1 << 32
 
     def passed_over(self, spent_ns: int) -> None:
-        """A fetch that was not looked into took so long; after a slow one, all are."""
+        """A fetch that was not looked into took so long."""
+        self._count(is_quick=spent_ns < _QUICK_NS)
+
+    def _count(self, *, is_quick: bool) -> None:
         self._number += 1
-        self._is_steady = spent_ns < _QUICK_NS
+        self._slow_share += ((not is_quick) - self._slow_share) / _MEMORY
 
     def begin(self) -> None:
         if not self._keep_in:
@@ -109,7 +115,7 @@ class Probe:
         figures = (begin, end, fetch, fetch_cpu, collate, collate_cpu, queued, num_samples, num_bytes)
         if self.keep is not None:
             self.keep(self._number, figures, self._transforms)
-        self._number += 1
+        self._count(is_quick=end - begin < _QUICK_NS)
 
 
 def num_bytes_of(data: Any, *, depth: int = 0) -> int:

@@ -217,6 +217,7 @@ class LoopProbe:
 
     def _next(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         tape, director, clock = self.tape, self._director, self.tape.clock
+        cpu_clock, has_grad = time.process_time_ns, torch.is_grad_enabled  # used in every step
 
         def __next__(iterator: Any) -> Any:  # noqa: N807
             if not tape.is_open:
@@ -226,24 +227,23 @@ class LoopProbe:
                 return self._next_elsewhere(original, iterator, epoch)
             if director.is_stopping:
                 director.stop()
-            begin, cpu = tape.now(), time.process_time_ns()
+            begin, cpu = tape.now(), cpu_clock()
             if tape.stepped:
                 begin, cpu = director.boundary(begin, cpu)
             tape.optimizer_depth = 0  # one that raised has left it up
-            grad, seen = torch.is_grad_enabled(), epoch.seen
+            grad, seen = has_grad(), epoch.seen
             tape.stage = "wait" if seen.trains else None
-            asked = clock()
             arrival = None
             try:
                 if director.is_replaying and seen.trains:
                     self._held.setdefault(seen.number, iterator)
+                    asked = clock()
                     batch = self._replay(epoch)
                 else:
                     tasks = iterator.__dict__.get("_task_info")
                     arrival = None if tasks is None else _Arrival(iterator, tasks)
-                    own = clock() - asked
+                    asked = clock()
                     batch = original(iterator)
-                    asked += own
             except StopIteration:
                 tape.spans.append(
                     ("stop", begin, tape.now(), seen.number, epoch.number, -1, False, False, grad, None, cpu)
@@ -276,7 +276,7 @@ class LoopProbe:
         epoch.num_given += 1
         self.num_batches += 1
         tape.rest = tape.stage = "other" if seen.trains else None
-        if tape.forwarded:
+        if tape.forwarded and self.fresh:
             self._forget_evaluated(seen)
         tape.give(pointers)
         if grad and seen not in self.fresh:

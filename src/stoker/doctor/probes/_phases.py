@@ -10,7 +10,10 @@ ENDLESS = 1 << 62
 
 @dataclass(frozen=True)
 class Goal:
-    """How long a phase lasts: so many steps, or so many seconds if that is sooner and the least is done."""
+    """How long a phase lasts: so many steps, or so many seconds if that is sooner and the least is done.
+
+    `min_steps`, the least, is at most `num_steps`.
+    """
 
     phase: str
     num_steps: int
@@ -29,7 +32,8 @@ def warmup(num_steps: int) -> Goal:
 
 def normal(num_steps: int, *, num_buffered: int) -> Goal:
     """The measured steps: more than the batches that may lie ready, or a full buffer hides starvation."""
-    return Goal("normal", max(num_steps, num_buffered + 4), 8, 40.0)
+    least = max(num_steps, num_buffered + 4)
+    return Goal("normal", least, min(least, 8), 40.0)
 
 
 def watch(num_steps: int) -> Goal:
@@ -38,8 +42,8 @@ def watch(num_steps: int) -> Goal:
 
 
 def look_every(step_s: float) -> float:
-    """Seconds between two looks of the stack sampler: at most five a step, some 50 microseconds of them."""
-    return max(0.005, step_s / 5)
+    """Seconds between two looks of the stack sampler: at most three a step, some 30 microseconds of them."""
+    return max(0.005, step_s / 3)
 
 
 def profile() -> Goal:

@@ -52,7 +52,7 @@ def _look_at_pair(x: Tensor, y: Tensor) -> tuple[set[int], int | None]:
         first, second = address_of(x), address_of(y)
     found = {first, second}
     found.discard(NO_ADDRESS)
-    return found, x.size(0) if x.dim() else None
+    return found, x.shape[0] if x.ndim else None
 
 
 def address_of(tensor: Tensor) -> int:

@@ -202,8 +202,9 @@ class Session:
             self._phase_begin = now
         self._last_step_s, self._last_boundary = (now - self._last_boundary) / 1e9, now
         is_early = self.num_steps <= _phases.FIRST_STEPS
-        is_over = self.goal.is_reached(self._phase_steps, (now - self._phase_begin) / 1e9)
-        is_over = is_over or self._is_idle(now)
+        is_over = self._phase_steps >= self.goal.min_steps and (
+            self.goal.is_reached(self._phase_steps, (now - self._phase_begin) / 1e9) or self._is_idle(now)
+        )
         is_full = self.num_steps % _READ_EVERY == 0 or len(tape.spans) > MAX_SPANS
         if not (is_early or is_over or is_full):
             return now, cpu
@@ -365,7 +366,7 @@ class Session:
 
     def _is_idle(self, now: int) -> bool:
         """True when settling is over: the workers have come to rest."""
-        if self.goal.phase != "settle" or self.compute.results is not None or self._phase_steps < 2:
+        if self.goal.phase != "settle" or self.compute.results is not None:
             return False
         pids = self.loop.worker_pids()
         if not pids:
