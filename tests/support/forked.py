@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-from stoker.store._workers import die_with
+from stoker.store._worker_process import die_with
 
 Done = subprocess.CompletedProcess[str]
 

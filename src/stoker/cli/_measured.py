@@ -71,7 +71,7 @@ def _overrides(edits: list[dict[str, Any]]) -> "Overrides":
 
 def main(asked: str, answered: str) -> None:
     """Run as the request says and leave the record."""
-    from stoker.store._workers import die_with
+    from stoker.store._worker_process import die_with
 
     request = json.loads(Path(asked).read_text())
     die_with(request["parent"])

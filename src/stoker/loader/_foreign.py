@@ -19,6 +19,7 @@ from stoker.loader._fork_safe import ForkSafe
 from stoker.loader._permutation import derive
 from stoker.loader._seeding import seeded
 from stoker.store._samples import Sample, canonical
+from stoker.store._worker_process import one_thread
 
 if TYPE_CHECKING:
     import torch
@@ -61,7 +62,7 @@ class DatasetWorkers(ForkSafe):
             persistent_workers=num_workers > 0,
             prefetch_factor=2 if num_workers > 0 else None,
             pin_memory=pin_memory,
-            worker_init_fn=_one_thread,
+            worker_init_fn=_init_worker,
             generator=torch.Generator(),  # else it would draw from the user's random numbers
         )
 
@@ -205,7 +206,5 @@ def _key(dataset: Any, number: int) -> str:
     return str(dataset.key(number)) if hasattr(dataset, "key") else str(number)
 
 
-def _one_thread(worker: int) -> None:  # noqa: ARG001 - PyTorch's signature
-    import threadpoolctl
-
-    threadpoolctl.threadpool_limits(1)
+def _init_worker(worker: int) -> None:  # noqa: ARG001 - PyTorch's signature
+    one_thread()

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import NoReturn
 
-from stoker.store._workers import die_with
+from stoker.store._worker_process import die_with
 
 _LEAST_PRIORITY = 19
 

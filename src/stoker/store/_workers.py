@@ -10,7 +10,6 @@ import ctypes
 import multiprocessing as mp
 import os
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -30,6 +29,7 @@ from stoker.store._feed import Feed
 from stoker.store._manifest import FileEntry
 from stoker.store._samples import FieldType, Sample, check_types, field_types
 from stoker.store._shard_builder import ShardBuilder
+from stoker.store._worker_process import die_with, one_thread
 
 _FLUSH_S = 30.0  # a slow transform loses at most this much work to a kill, and what waits for the disk
 _BATCH_S = 0.2  # how long a worker is busy with one batch: short tails, little traffic
@@ -424,7 +424,7 @@ def _main(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group: the parent acts
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     die_with(parent)
-    _one_thread()
+    one_thread()
     worker = Worker(job, None)
     try:
         while (message := connection.recv()) is not None:
@@ -452,23 +452,3 @@ def _check_size(sample: Sample, key: str) -> None:
             raise BadSampleError(
                 key, f"field {name!r} has {value.nbytes} bytes, too many for one chunk; use compression none"
             )
-
-
-def die_with(parent: int) -> None:
-    """Let the kernel kill this process when its parent dies, even in the middle of a transform."""
-    if sys.platform == "linux":
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def _one_thread() -> None:
-    """One thread a worker: with a worker a core, more would only wait for each other."""
-    import threadpoolctl
-
-    threadpoolctl.threadpool_limits(1)
-    if "torch" in sys.modules:
-        import torch
-
-        torch.set_num_threads(1)

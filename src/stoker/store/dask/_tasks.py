@@ -34,6 +34,7 @@ from stoker.store._shard import Shard
 from stoker.store._shard_builder import ShardBuilder
 from stoker.store._workers import Done, Job, NewShard, Work, Worker
 from stoker.store.dask._job import unseal
+from stoker.store.dask._memory import give_memory_back, keep_freed_memory
 
 _LOOK_EVERY_S = 1.0  # for the end of the run, while a task is busy
 _PROBED = 3  # samples that are enough to tell size and cost
@@ -101,6 +102,7 @@ def forget(lease: Lease) -> None:
     """Let go of the job: a worker may live on for long."""
     with _taking:
         _free[:] = [bench for bench in _free if bench.lease != lease]
+    give_memory_back()
 
 
 def _told(lease: Lease, task: Callable[["_Bench"], Done]) -> Result:
@@ -192,6 +194,7 @@ def _bench(lease: Lease) -> Iterator[_Bench]:
         _free[:] = [bench for bench in _free if bench.lease == lease]  # what another run left is gone
         bench = _free.pop() if _free else None
     if bench is None:
+        keep_freed_memory()
         job = _job_of(lease)
         bench = _Bench(lease, job, _LeasedWorker(lease, job))
     try:
