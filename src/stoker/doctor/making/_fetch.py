@@ -53,7 +53,8 @@ class Probe:
         self.names = self._chain.names
         self.is_fetching = False
         self.was_quick = False  # the last one that was looked into
-        self._slow_share = _UNKNOWN_SHARE  # of late, looked into or not
+        self._slow_share = _UNKNOWN_SHARE  # of those that were looked into of late
+        self._num_left = 0  # to be passed over
         self.collated_at: tuple[int, int] | None = None  # and on the thread's processor time
         self.keep: Keep | None = None
         fetcher.collate_fn = self.collate
@@ -65,17 +66,11 @@ class Probe:
 
     def passes_over(self) -> bool:
         """Whether the fetch that begins is not looked into: enough like it were."""
-        if self._keep_in or self._slow_share > _FEW:
+        if not self._num_left:
             return False
-        return (self._number * _GOLDEN & 0xFFFFFFFF) * _EVERY >= 1 << 32
-
-    def passed_over(self, spent_ns: int) -> None:
-        """A fetch that was not looked into took so long."""
-        self._count(is_quick=spent_ns < _QUICK_NS)
-
-    def _count(self, *, is_quick: bool) -> None:
+        self._num_left -= 1
         self._number += 1
-        self._slow_share += ((not is_quick) - self._slow_share) / _MEMORY
+        return True
 
     def begin(self) -> None:
         if not self._keep_in:
@@ -115,7 +110,18 @@ class Probe:
         figures = (begin, end, fetch, fetch_cpu, collate, collate_cpu, queued, num_samples, num_bytes)
         if self.keep is not None:
             self.keep(self._number, figures, self._transforms)
-        self._count(is_quick=end - begin < _QUICK_NS)
+        self._number += 1
+        self._slow_share += ((end - begin >= _QUICK_NS) - self._slow_share) / _MEMORY
+        if self._slow_share <= _FEW and not self._keep_in:
+            self._num_left = _until_next(self._number)
+
+
+def _until_next(number: int) -> int:
+    """How many fetches lie before the next that is looked into, from this one on: up to 12."""
+    place = number
+    while (place * _GOLDEN & 0xFFFFFFFF) * _EVERY >= 1 << 32:
+        place += 1
+    return place - number
 
 
 def num_bytes_of(data: Any, *, depth: int = 0) -> int:
@@ -189,10 +195,7 @@ def _watched_fetch(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
         if probe is None or probe.is_fetching:
             return original(self, possibly_batched_index)
         if probe.passes_over():
-            begin = time.perf_counter_ns()
-            data = original(self, possibly_batched_index)
-            probe.passed_over(time.perf_counter_ns() - begin)
-            return data
+            return original(self, possibly_batched_index)
         probe.begin()
         waited = UNTOLD if probe.was_quick else core_queue.waited_ns()
         begin, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
