@@ -5,7 +5,7 @@ import pytest
 
 from doctor.made_records import Pipeline, record_of, seconds_per_step
 from stoker.doctor._diagnosis import Advice, Interval
-from stoker.doctor._record import Moment, Record
+from stoker.doctor._record import Division, Moment, Record
 from stoker.doctor.analysis._advice import keywords
 from stoker.doctor.analysis._analysis import diagnose
 from stoker.doctor.analysis._model import Setting
@@ -114,24 +114,25 @@ def test_workers_that_would_have_to_start_in_every_short_epoch_are_not_advised()
 
 
 def test_an_iterable_gets_no_more_than_one_worker() -> None:
-    record = of_a_stream(STARVED["no worker"], divides_itself=None)
+    record = of_a_stream(STARVED["no worker"], None)
     workers = [
         one.settings["num_workers"] for one in diagnose(record).advice if "num_workers" in one.settings
     ]
     assert workers == [1]
 
 
-def of_a_stream(made: Pipeline, *, divides_itself: bool | None) -> Record:
+def of_a_stream(made: Pipeline, division: Division | None, *, drop_last: bool = False) -> Record:
     """The same run, of a data set that is iterated."""
     record = record_of(made)
-    record.loaders = [replace(loader, is_iterable=True) for loader in record.loaders]
-    record.trials = [replace(trial, divides_itself=divides_itself) for trial in record.trials]
+    record.loaders = [replace(loader, is_iterable=True, drop_last=drop_last) for loader in record.loaders]
+    record.trials = [replace(trial, division=division) for trial in record.trials]
     return record
 
 
 def test_a_stream_that_divides_itself_gets_workers_at_the_price_of_its_order() -> None:
     made = STARVED["no worker"]
-    advice = by_key(of_a_stream(made, divides_itself=True))
+    among_eight = Division(8, 1000, is_whole=False)
+    advice = by_key(of_a_stream(made, among_eight))
     assert advice["settings"].settings["num_workers"] == 1
     assert not advice["settings"].changes_training
     divided = advice["divided stream"]
@@ -140,18 +141,33 @@ def test_a_stream_that_divides_itself_gets_workers_at_the_price_of_its_order() -
     assert divided.settings["num_workers"] > 1
     after = replace(made, **divided.settings)
     assert divided.speedup.value == pytest.approx(seconds_per_step(made) / seconds_per_step(after), rel=0.1)
-    for unknown in (False, None):
-        assert "divided stream" not in by_key(of_a_stream(made, divides_itself=unknown))
+    for other in (None, Division(1, 1000, is_whole=True)):
+        assert "divided stream" not in by_key(of_a_stream(made, other))
+    assert "divided stream" not in by_key(of_a_stream(made, among_eight, drop_last=True))
+
+
+def test_a_stream_is_divided_no_further_than_was_tried_and_leaves_each_some_batches() -> None:
+    made = Pipeline(sample_wait_s=0.02, sample_cpu_s=0.0003, num_workers=0, num_cores=4)
+    for division, most in (
+        (Division(8, 100, is_whole=False), 8),
+        (Division(2, 100, is_whole=False), 2),
+        (Division(8, 12 * made.batch_size, is_whole=True), 3),
+    ):
+        advice = by_key(of_a_stream(made, division))["divided stream"]
+        assert advice.settings["num_workers"] == most
+    short = Division(8, 7 * made.batch_size, is_whole=True)
+    assert "divided stream" not in by_key(of_a_stream(made, short))
 
 
 def test_workers_that_give_a_stream_more_than_once_are_noted() -> None:
     made = Pipeline(num_workers=2)
-    said = "each of the 2 workers gives all of them"
-    assert any(said in note for note in diagnose(of_a_stream(made, divides_itself=False)).notes)
-    for fine in (True, None):
-        assert not any(said in note for note in diagnose(of_a_stream(made, divides_itself=fine)).notes)
+    said = "Each of the 2 workers of 'train' gives all samples"
+    repeated = Division(1, 1000, is_whole=True)
+    assert any(said in note for note in diagnose(of_a_stream(made, repeated)).notes)
+    for fine in (None, Division(2, 1000, is_whole=True)):
+        assert not any(said in note for note in diagnose(of_a_stream(made, fine)).notes)
     alone = replace(made, num_workers=1)
-    assert not any(said in note for note in diagnose(of_a_stream(alone, divides_itself=False)).notes)
+    assert not any("gives all samples" in note for note in diagnose(of_a_stream(alone, repeated)).notes)
 
 
 def test_workers_must_fit_into_memory() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from doctor.made_records import SCRIPT, Pipeline, record_of, seconds_per_step
 from stoker.doctor._diagnosis import Advice, Interval
-from stoker.doctor._record import Record
+from stoker.doctor._record import Division, Record
 from stoker.doctor.analysis._analysis import diagnose
 from stoker.doctor.mending._fix import fix, merged, with_patches
 from stoker.doctor.mending._patch import Edit
@@ -68,7 +68,9 @@ def test_another_order_is_tried_only_where_it_is_allowed(folder: Path) -> None:
         def measure(self, edits: tuple[Edit, ...], filling: int) -> Record:
             record = super().measure(edits, filling)
             record.loaders = [replace(loader, is_iterable=True) for loader in record.loaders]
-            record.trials = [replace(trial, divides_itself=True) for trial in record.trials]
+            record.trials = [
+                replace(trial, division=Division(8, 1000, is_whole=False)) for trial in record.trials
+            ]
             return record
 
     runs = Divided(Pipeline(num_workers=0, num_cores=4, sample_wait_s=0.004, forward_s=0.010))

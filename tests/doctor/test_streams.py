@@ -1,60 +1,197 @@
-"""Whether a stream divides itself among workers is found out by asking it as one of two would."""
+"""How a stream divides itself among workers is found out by being each of them, in forked processes."""
 
+import fcntl
+import itertools
+import os
+import random
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+import torch
+from torch.utils.data import ChainDataset, DataLoader, IterableDataset, get_worker_info
 
-from stoker.doctor.making._streams import divides_itself
+from stoker.doctor._record import Division
+from stoker.doctor.making import _streams
+from stoker.doctor.making._streams import Part, division, look_at_stream
+from stoker.doctor.making._trial import TrialError, try_samples
 
-
-class Stream(IterableDataset[int]):
-    def __init__(self, part: Callable[[Any], range | list[int]]) -> None:
-        self.part = part
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.part(get_worker_info()))
+WHOLE, AMONG_EIGHT, REPEATED = 40, Division(8, 40, is_whole=True), Division(1, 40, is_whole=True)
 
 
-def by_steps(info: Any) -> range:
-    return range(10) if info is None else range(info.id, 10, info.num_workers)
+class Stream(IterableDataset[Any]):
+    """Gives what a function of itself and the worker gives."""
+
+    def __init__(self, give: Callable[["Stream", Any], Any]) -> None:
+        self.give = give
+        self.samples = list(range(WHOLE))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.give(self, get_worker_info()))
 
 
-def whole(_info: Any) -> range:
-    return range(10)
+def by_steps(stream: Stream, info: Any) -> list[int]:
+    return stream.samples if info is None else stream.samples[info.id :: info.num_workers]
 
 
-def by_id_alone(info: Any) -> range:
-    return range(10) if info is None else range(info.id, 10, 2)
+def everything(stream: Stream, _info: Any) -> list[int]:
+    return stream.samples
 
 
-def of_one_shard(info: Any) -> range:
-    return range(10) if info is None or info.id % info.num_workers == 0 else range(0)
+def shuffled_by_worker(stream: Stream, info: Any) -> list[int]:
+    """Asks how many workers there are, but only for its seed."""
+    seed = 0 if info is None else info.num_workers + info.id
+    return random.Random(seed).sample(stream.samples, WHOLE)
 
 
-def refusing(info: Any) -> range:
-    if info is not None and info.num_workers > 1:
+def of_one_shard(stream: Stream, info: Any) -> list[int]:
+    return stream.samples if info is None or info.id == 0 else []
+
+
+def of_two_shards(stream: Stream, info: Any) -> list[int]:
+    shards = [stream.samples[:20], stream.samples[20:]]
+    return stream.samples if info is None else [*itertools.chain(*shards[info.id :: info.num_workers])]
+
+
+def divided_after_the_first(stream: Stream, info: Any) -> Iterator[int]:
+    yield -1
+    yield from by_steps(stream, info)
+
+
+def changing_itself(stream: Stream, info: Any) -> list[int]:
+    stream.samples = by_steps(stream, info)
+    return stream.samples
+
+
+def refusing(stream: Stream, info: Any) -> list[int]:
+    if info is not None:
         raise ValueError("one worker at most")
-    return range(10)
+    return stream.samples
+
+
+def leaving(stream: Stream, info: Any) -> list[int]:
+    if info is not None:
+        sys.stdout.write("one worker at most")
+        sys.exit(3)
+    return stream.samples
+
+
+def endless_by_chance(_stream: Stream, _info: Any) -> Iterator[float]:
+    while True:
+        yield random.random()
+
+
+def endless_by_steps(_stream: Stream, info: Any) -> Iterator[int]:
+    number, step = (0, 1) if info is None else (info.id, info.num_workers)
+    while True:
+        yield number
+        number += step
+
+
+def endless(_stream: Stream, _info: Any) -> Iterator[torch.Tensor]:
+    number = 0
+    while True:
+        yield torch.tensor(number)
+        number += 1
+
+
+@pytest.fixture(autouse=True)
+def _not_cut_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_streams, "_MAX_SAMPLES", 100)
+    monkeypatch.setattr(_streams, "_BUDGET_S", 60.0)
 
 
 @pytest.mark.parametrize(
-    ("part", "expected"),
-    [(by_steps, True), (whole, False), (by_id_alone, None), (of_one_shard, False), (refusing, None)],
+    ("give", "expected"),
+    [
+        (by_steps, AMONG_EIGHT),
+        (everything, REPEATED),
+        (shuffled_by_worker, REPEATED),
+        (of_one_shard, None),
+        (of_two_shards, Division(2, 40, is_whole=True)),
+        (divided_after_the_first, None),
+        (changing_itself, None),
+        (refusing, None),
+        (leaving, None),
+        (endless_by_chance, None),
+        (endless_by_steps, Division(8, 100, is_whole=False)),
+        (endless, Division(1, 50, is_whole=False)),
+    ],
 )
-def test_it_is_found_out_by_asking(part: Callable[[Any], range], expected: bool | None) -> None:
-    assert divides_itself(DataLoader(Stream(part))) is expected
+def test_it_is_found_out_by_trying(
+    give: Callable[[Stream, Any], Any], expected: Division | None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stream = Stream(give)
+    assert look_at_stream(DataLoader(stream)) == (True, expected)
+    assert stream.samples == list(range(WHOLE))
     assert get_worker_info() is None
+    assert capfd.readouterr() == ("", "")
 
 
 def test_what_was_found_is_what_two_workers_give() -> None:
-    for part, expected in ((by_steps, True), (whole, False)):
-        loader = DataLoader(Stream(part), batch_size=None, num_workers=2)
-        is_each_once = sorted(int(sample) for sample in loader) == list(range(10))
-        assert divides_itself(loader) is expected is is_each_once
+    for give, repeats in ((by_steps, 1), (everything, 2), (shuffled_by_worker, 2)):
+        given = sorted(int(one) for one in DataLoader(Stream(give), batch_size=None, num_workers=2))
+        assert given == sorted(list(range(WHOLE)) * repeats)
 
 
-def test_an_initialiser_of_workers_may_divide_it_in_ways_that_cannot_be_seen() -> None:
-    loader = DataLoader(Stream(whole), worker_init_fn=print)
-    assert divides_itself(loader) is None
+def test_a_chain_is_divided_only_if_all_of_it_is() -> None:
+    for parts in ([by_steps, everything], [endless_by_steps, everything]):
+        mixed = ChainDataset([Stream(part) for part in parts])
+        assert look_at_stream(DataLoader(mixed)) == (True, None)
+    alike = ChainDataset([Stream(by_steps), Stream(by_steps)])
+    assert look_at_stream(DataLoader(alike)) == (True, Division(8, 80, is_whole=True))
+
+
+def take_my_part(worker: int) -> None:
+    info: Any = get_worker_info()
+    info.dataset.samples = info.dataset.samples[worker :: info.num_workers]
+
+
+def test_an_initialiser_of_workers_may_divide_it() -> None:
+    loader = DataLoader(Stream(everything), worker_init_fn=take_my_part)
+    assert look_at_stream(loader) == (True, AMONG_EIGHT)
+
+
+def part(samples: list[int]) -> Part:
+    digests: list[bytes | None] = [bytes([number]) for number in samples]
+    return Part(digests, has_ended=False, num_again=None, first_again=digests[0])
+
+
+def test_of_a_beginning_only_what_is_shown_counts() -> None:
+    whole = part([*range(20)])
+    assert division(whole, part([*range(0, 20, 2)]), part([*range(1, 20, 2)])) is not None
+    assert division(whole, part([*range(10)]), part([*range(50, 60)])) is None  # other shards, or other seeds
+    assert division(part([0, 1]), part([0]), part([1])) is None
+    again = part([*range(1, 20, 2)])
+    again.first_again = b"another"  # each pass begins elsewhere
+    assert division(whole, part([*range(0, 20, 2)]), again) is None
+
+
+class Locked(IterableDataset[int]):
+    """Nobody else may read it while somebody does."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __iter__(self) -> Iterator[int]:
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield from range(WHOLE)
+        finally:
+            os.close(descriptor)
+
+
+def test_a_stream_that_cannot_be_read_twice_at_once_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_streams, "_BUDGET_S", 0.1)
+    monkeypatch.setattr(_streams, "_PATIENCE_S", 0.5)
+    loader = DataLoader(Locked(tmp_path / "lock"))
+    held = iter(loader)
+    next(held)
+    with pytest.raises(TrialError, match="a second time"):
+        try_samples(loader, name="train", budget_s=1.0)
+    del held

@@ -187,7 +187,16 @@ class Trial:
     is_deterministic: bool | None  # the same index gave the same sample twice, with other seeds
     deterministic_s_per_sample: float | None  # cost of the part that could be cached: up to the first
     # transform that draws random numbers; None where that could not be told
-    divides_itself: bool | None = None  # a stream, among its workers; None: not known, or it is none
+    division: "Division | None" = None  # of a stream among workers; None: not known, or it is none
+
+
+@dataclass(frozen=True)
+class Division:
+    """How a stream divides itself among workers, as far as it was tried."""
+
+    num_workers: int  # up to so many each get a part; 1: each gets all of it
+    num_samples: int  # that were looked at
+    is_whole: bool  # that was all of it
 
 
 @dataclass(frozen=True)

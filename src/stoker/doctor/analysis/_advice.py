@@ -154,10 +154,13 @@ def _single_settings(case: Case, predicted: Forecast, outlook: Outlook, loader: 
         add("in_order", replace(now, in_order=False),
             "Slow batches hold up those behind them. The order of batches then depends on timing.",
             reorders=True)  # fmt: skip
-    if outlook.best_divided.num_workers != outlook.best.num_workers:
+    division = case.timing.trial.division if case.timing.trial else None
+    if division is not None and outlook.best_divided.num_workers != outlook.best.num_workers:
+        seen = "its" if division.is_whole else "the first"
+        smaller = ", and the last batch of each may be smaller" if loader.batch_size else ""
         add("divided stream", outlook.best_divided,
-            f"{loader.dataset} divides itself among its workers: each sample still comes once, in another "
-            "order, and each worker's last batch may be smaller.", reorders=True)  # fmt: skip
+            f"{loader.dataset} divides itself among workers: {seen} {division.num_samples:,} samples came "
+            f"once each. Their order changes{smaller}.", reorders=True)  # fmt: skip
     return found
 
 

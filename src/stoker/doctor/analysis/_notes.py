@@ -38,10 +38,11 @@ def _on_steps(record: Record, timing: Timing, shares: Shares) -> list[str]:
             "While batches were given again, the loop's own work was faster than before, as if others had "
             "left the machine: the ceiling is put at what the waiting allows."
         )
-    if timing.loader and workers > 1 and timing.trial and timing.trial.divides_itself is False:
+    division = timing.trial.division if timing.trial else None
+    if division is not None and division.num_workers == 1 and timing.loader and workers > 1:
         notes.append(
-            f"The stream of {timing.loader.name!r} never asks which worker it is in: unless its samples are "
-            f"random, each of the {workers} workers gives all of them. See torch.utils.data.get_worker_info."
+            f"Each of the {workers} workers of {timing.loader.name!r} gives all samples of the stream, which "
+            "come several times an epoch: it should divide itself by torch.utils.data.get_worker_info."
         )
     if timing.host_s is None:
         notes.append("No replay: how fast the loop would be with data at hand was not measured.")

@@ -4,12 +4,13 @@ import math
 from dataclasses import dataclass, replace
 
 from stoker.doctor._diagnosis import WORTHWHILE
-from stoker.doctor._record import Loader, Record
+from stoker.doctor._record import Loader, Record, Trial
 from stoker.doctor.analysis._model import Model, Setting
 from stoker.doctor.analysis._stages import Timing
 
 _CLOSE_ENOUGH = 1.025  # a cheaper setting that is slower by no more than this is preferred
 _MOST_WORKERS = 64
+_LEAST_BATCHES = 4  # of a stream's in an epoch, for each worker
 _WORKER_BYTES = {"fork": 120 << 20, "spawn": 350 << 20, "forkserver": 350 << 20}  # where none was seen
 
 
@@ -63,9 +64,10 @@ def look_ahead(record: Record, timing: Timing, model: Model) -> Outlook:
     worker_bytes = _worker_bytes(record, loader)
     present_s = model.step_s(now)
     most = _most_workers(record, now, worker_bytes + now.prefetch_factor * batch_bytes)
-    divided = _worker_counts(model, most)
-    counts = _keeping_order(now.num_workers) if loader.is_iterable else divided
-    divides_itself = timing.trial is not None and bool(timing.trial.divides_itself)
+    every = _worker_counts(model, most)
+    counts = _keeping_order(now.num_workers) if loader.is_iterable else every
+    most_divided = _most_divided(loader, timing.trial)
+    divided = [count for count in every if count <= most_divided]
     # workers that stay pay off from the second epoch on; what starting them takes is not known before any
     keeps = loader.num_epochs > 1 or timing.pause_s > 0 or not now.num_workers
     once = replace(model, restarts=False)
@@ -92,7 +94,7 @@ def look_ahead(record: Record, timing: Timing, model: Model) -> Outlook:
         if model.restarts
         else best,
         best_divided=_best_setting(model, divided, present_s=present_s, keeps=keeps)[0]
-        if divides_itself
+        if most_divided > 1
         else best,
         worker_bytes=worker_bytes,
         batch_bytes=batch_bytes,
@@ -130,6 +132,16 @@ def _best_setting(model: Model, counts: list[int], *, present_s: float, keeps: b
 def _keeping_order(now: int) -> list[int]:
     """Numbers of workers that give a stream's samples in the same order, each as often as now."""
     return sorted({0, 1, now}) if now <= 1 else [now]
+
+
+def _most_divided(loader: Loader, trial: Trial | None) -> int:
+    """Workers among which a stream may be divided: as was tried, each with some batches; 0: none."""
+    division = None if trial is None else trial.division
+    if division is None or division.num_workers < 2 or loader.drop_last:  # each would drop a batch
+        return 0
+    if not division.is_whole:
+        return division.num_workers
+    return min(division.num_workers, division.num_samples // (_LEAST_BATCHES * (loader.batch_size or 1)))
 
 
 def _worker_counts(model: Model, most: int) -> list[int]:

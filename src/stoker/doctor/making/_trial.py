@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.doctor._record import Line, Trial
+from stoker.doctor._record import Division, Line, Trial
 from stoker.doctor.making._fetch import num_bytes_of
 from stoker.doctor.making._purity import Passes
 from stoker.doctor.making._randomness import keep_randomness
-from stoker.doctor.making._streams import divides_itself
+from stoker.doctor.making._streams import look_at_stream
 from stoker.doctor.making._transforms import find_transforms
 from stoker.doctor.sampling._sampler import StackSampler
 
@@ -64,6 +64,8 @@ def try_samples(
     try:
         with keep_randomness(dataloader), _one_thread():
             return _try(dataloader, name=name, budget_s=budget_s, clock=clock, user_root=user_root)
+    except TrialError:
+        raise
     except Exception as error:
         raise TrialError(f"{type(error).__name__}: {error}") from error
 
@@ -73,6 +75,7 @@ def _try(
 ) -> tuple[Trial, list[Line]]:
     begin = clock()
     batch_size = _batch_size_of(dataloader)
+    division = _division_of(dataloader)
     source = _source_of(dataloader)
     source.make()  # opens files, imports what is imported late
     timed = _time_samples(source, clock=clock, until=begin + budget_s * _TIMED_SHARE, num_kept=batch_size)
@@ -95,7 +98,7 @@ def _try(
         bytes_per_sample=num_bytes_of(batch) // max(batch_size, 1),
         is_deterministic=passes.are_equal(),
         deterministic_s_per_sample=passes.kept_seconds(seconds_per_sample),
-        divides_itself=divides_itself(dataloader) if isinstance(source, _Stream) else None,
+        division=division,
     )
     return trial, lines
 
@@ -288,9 +291,23 @@ def _unshared(value: Any) -> Any:
 
 
 def _source_of(dataloader: Any) -> _Items | _Stream:
+    return _Stream(dataloader) if _is_stream(dataloader) else _Items(dataloader)
+
+
+def _is_stream(dataloader: Any) -> bool:
     from torch.utils.data import IterableDataset
 
-    return _Stream(dataloader) if isinstance(dataloader.dataset, IterableDataset) else _Items(dataloader)
+    return isinstance(dataloader.dataset, IterableDataset)
+
+
+def _division_of(dataloader: Any) -> Division | None:
+    """How a stream divides itself; TrialError for one that gives nothing while the loop's pass is open."""
+    if not _is_stream(dataloader):
+        return None
+    can_begin, division = look_at_stream(dataloader)
+    if not can_begin:
+        raise TrialError("begun a second time, the stream gives nothing")
+    return division
 
 
 def _indices_of(dataloader: Any) -> list[Any]:

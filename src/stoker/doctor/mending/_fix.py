@@ -197,8 +197,8 @@ def _on_top_of(best: Attempt | None, advice: Advice) -> Advice:
 def _judged(edits: tuple[Edit, ...], comparison: Comparison, record: Record, *, floor: float) -> Attempt:
     achieved = comparison.achieved
     if not record.in_phase("normal"):
-        why = comparison.after.sentence
-        return Attempt(edits, comparison, record, is_kept=False, why=f"no step was measured: {why}")
+        why = f"no step was measured: {comparison.after.sentence.rstrip('.')}"
+        return Attempt(edits, comparison, record, is_kept=False, why=why)
     if record.ended == "crashed":
         return Attempt(edits, comparison, record, is_kept=False, why="the run crashed with these settings")
     if achieved.high < floor:

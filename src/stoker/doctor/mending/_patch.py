@@ -74,7 +74,7 @@ def _overridden(edit: Edit, given: Mapping[str, str]) -> list[str]:
     """What the script's user could set until now, and had better go on to set."""
     return [
         f"{name} was {text}, which the patch replaces by {edit.keywords[name]!r}; "
-        f"to keep it, leave that part out and set {text} to {edit.keywords[name]!r}"
+        f"to keep it, leave that part out and make {text} give {edit.keywords[name]!r}"
         for name, text in given.items()
     ]
 
