@@ -169,6 +169,20 @@ def test_of_a_beginning_only_what_is_shown_counts() -> None:
     assert division(whole, part([*range(0, 20, 2)]), again) is None
 
 
+def test_a_stream_that_fails_in_a_forked_process_may_still_be_read_in_ours() -> None:
+    def only_here(stream: Stream, _info: Any) -> list[int]:
+        if os.getpid() != here:
+            raise RuntimeError("cannot be used in a forked process")
+        return stream.samples
+
+    here = os.getpid()
+    loader = DataLoader(Stream(only_here), batch_size=4)
+    assert look_at_stream(loader) == (True, None)
+    found, _ = try_samples(loader, name="train", budget_s=0.2)
+    assert found.division is None
+    assert found.num_samples > 3
+
+
 class Locked(IterableDataset[int]):
     """Nobody else may read it while somebody does."""
 

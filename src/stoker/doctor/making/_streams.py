@@ -39,21 +39,26 @@ class Part:
     num_again: int | None  # samples of a second pass, where that was through in time
     first_again: bytes | None  # the first one of that pass
 
+    @property
+    def has_hung(self) -> bool:
+        """Whether it gave nothing for as long as it was waited for."""
+        return not self.digests and not self.has_ended
+
 
 def look_at_stream(dataloader: Any) -> tuple[bool, Division | None]:
-    """Whether it can be begun beside the loop's own pass, and how it divides itself; None: cannot be told.
+    """Whether it gives anything beside the loop's own pass, and how it divides itself; None: not known.
 
     Takes some three seconds at most, unless the stream itself is slow to begin.
     """
     whole, first, second, last = _try_out(dataloader)
-    if whole is None or first is None or second is None:
-        return whole is not None and bool(whole.digests), None
+    if whole is None or first is None or second is None:  # what fails in a forked process may do here
+        return whole is None or not whole.has_hung, None
     found = division(whole, first, second)
     if found is not None and not found.is_whole and isinstance(dataloader.dataset, ChainDataset):
         found = None  # what begins divided may go on otherwise
     if found is not None and found.num_workers > 1 and last is not None and last.digests:
         found = Division(_MOST, found.num_samples, is_whole=found.is_whole)
-    return bool(whole.digests), found
+    return not whole.has_hung, found
 
 
 def division(whole: Part, first: Part, second: Part) -> Division | None:
@@ -104,10 +109,11 @@ def _try_out(dataloader: Any) -> list[Part | None]:
 
 
 def _received(connection: Connection, until: float) -> Part | None:
+    """What it found; nothing at all if it hangs, None if it failed."""
     try:
-        return (
-            cast("Part", connection.recv()) if connection.poll(max(0.0, until - time.monotonic())) else None
-        )
+        if not connection.poll(max(0.0, until - time.monotonic())):
+            return Part([], has_ended=False, num_again=None, first_again=None)
+        return cast("Part", connection.recv())
     except (EOFError, OSError):  # it ended without a word
         return None
 

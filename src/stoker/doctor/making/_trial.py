@@ -73,9 +73,9 @@ def try_samples(
 def _try(
     dataloader: Any, *, name: str, budget_s: float, clock: Clock, user_root: str
 ) -> tuple[Trial, list[Line]]:
+    division = _division_of(dataloader)
     begin = clock()
     batch_size = _batch_size_of(dataloader)
-    division = _division_of(dataloader)
     source = _source_of(dataloader)
     source.make()  # opens files, imports what is imported late
     timed = _time_samples(source, clock=clock, until=begin + budget_s * _TIMED_SHARE, num_kept=batch_size)
