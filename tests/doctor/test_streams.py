@@ -159,11 +159,19 @@ def part(samples: list[int]) -> Part:
     return Part(digests, has_ended=False, num_again=None, first_again=digests[0])
 
 
+def few_of(whole: Part, worker: int) -> list[int]:
+    return [digest[0] for digest in whole.digests[worker::2] if digest]
+
+
 def test_of_a_beginning_only_what_is_shown_counts() -> None:
     whole = part([*range(20)])
     assert division(whole, part([*range(0, 20, 2)]), part([*range(1, 20, 2)])) is not None
     assert division(whole, part([*range(10)]), part([*range(50, 60)])) is None  # other shards, or other seeds
     assert division(part([0, 1]), part([0]), part([1])) is None
+    few = part([number % 8 for number in range(20)])  # which come again and again
+    assert division(few, part(few_of(few, 0)), part(few_of(few, 1))) is not None
+    fewer = part([number % 3 for number in range(20)])
+    assert division(fewer, part(few_of(fewer, 0)), part(few_of(fewer, 1))) is None
     again = part([*range(1, 20, 2)])
     again.first_again = b"another"  # each pass begins elsewhere
     assert division(whole, part([*range(0, 20, 2)]), again) is None

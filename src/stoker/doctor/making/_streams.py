@@ -8,6 +8,7 @@ the loop and as each of two workers would begin it, and what these give is compa
 import os
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -25,6 +26,7 @@ _MOST = 8  # workers that are tried
 _ROLES: tuple[tuple[int, int], ...] = ((0, 0), (0, 2), (1, 2), (_MOST - 1, _MOST))  # worker, of so many
 _MAX_SAMPLES = 10_000
 _LEAST = 3  # samples of each worker, for the beginning to tell anything
+_VARIED = 8  # different samples, or two orders of the same few would look like two parts
 _BUDGET_S = 3.0
 _GRACE_S = 1.0  # for what they found to arrive
 _PATIENCE_S = 10.0  # for the first sample of the loop's own pass
@@ -74,7 +76,8 @@ def division(whole: Part, first: Part, second: Part) -> Division | None:
         return None
     if one == other == beginning[:num]:
         return Division(1, num, is_whole=False)
-    is_divided = len({*beginning}) == 2 * num and {*beginning} == {*one, *other}
+    is_varied = len({*beginning}) >= min(2 * num, _VARIED)
+    is_divided = is_varied and Counter(beginning) == Counter([*one, *other])
     return Division(2, 2 * num, is_whole=False) if is_divided else None
 
 
