@@ -4,8 +4,10 @@ import fcntl
 import itertools
 import os
 import random
+import signal
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from stoker.doctor._record import Division
 from stoker.doctor.making import _streams
 from stoker.doctor.making._streams import Part, division, look_at_stream
 from stoker.doctor.making._trial import TrialError, try_samples
+from support.forked import Forked
 
 WHOLE, AMONG_EIGHT, REPEATED = 40, Division(8, 40, is_whole=True), Division(1, 40, is_whole=True)
 
@@ -172,9 +175,8 @@ def test_of_a_beginning_only_what_is_shown_counts() -> None:
     assert division(few, part(few_of(few, 0)), part(few_of(few, 1))) is not None
     fewer = part([number % 3 for number in range(20)])
     assert division(fewer, part(few_of(fewer, 0)), part(few_of(fewer, 1))) is None
-    again = part([*range(1, 20, 2)])
-    again.first_again = b"another"  # each pass begins elsewhere
-    assert division(whole, part([*range(0, 20, 2)]), again) is None
+    elsewhere = replace(part([*range(1, 20, 2)]), first_again=b"another")  # where another pass begins
+    assert division(whole, part([*range(0, 20, 2)]), elsewhere) is None
 
 
 def test_a_stream_that_fails_in_a_forked_process_may_still_be_read_in_ours() -> None:
@@ -217,3 +219,29 @@ def test_a_stream_that_cannot_be_read_twice_at_once_is_not_waited_for(
     with pytest.raises(TrialError, match="a second time"):
         try_samples(loader, name="train", budget_s=1.0)
     del held
+
+
+class Telling(IterableDataset[int]):
+    """Tells that it was begun, and then waits for ever."""
+
+    def __init__(self, pipe: int) -> None:
+        self.pipe = pipe
+
+    def __iter__(self) -> Iterator[int]:
+        os.write(self.pipe, b"begun")
+        signal.pause()
+        yield 0
+
+
+def test_processes_that_wait_for_ever_end_though_nobody_is_left_to_end_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_streams, "_BUDGET_S", 0.2)
+    monkeypatch.setattr(_streams, "_PATIENCE_S", 0.7)
+    begun, tells = os.pipe()
+    examiner = Forked(lambda: look_at_stream(DataLoader(Telling(tells))))
+    os.read(begun, 5)
+    os.kill(examiner.pid, signal.SIGKILL)
+    assert examiner.wait().returncode == -signal.SIGKILL  # which also waits for its own children
+    os.close(begun)
+    os.close(tells)

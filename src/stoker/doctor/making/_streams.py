@@ -5,7 +5,9 @@ the loop and as each of two workers would begin it, and what these give is compa
 (change itself, wait for ever, exit) it does to a copy, and ends with it.
 """
 
+import math
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -32,7 +34,7 @@ _GRACE_S = 1.0  # for what they found to arrive
 _PATIENCE_S = 10.0  # for the first sample of the loop's own pass
 
 
-@dataclass
+@dataclass(frozen=True)
 class Part:
     """What a stream gave in one role."""
 
@@ -92,22 +94,25 @@ def _by_counts(whole: Part, first: Part, second: Part) -> Division | None:
 
 def _try_out(dataloader: Any) -> list[Part | None]:
     context = get_context("fork")
-    running = []
-    for worker, num_workers in _ROLES:
-        ours, theirs = context.Pipe(duplex=False)
-        arguments = (dataloader, worker, num_workers, theirs)
-        process = context.Process(target=_give, args=arguments, daemon=True)
-        process.start()
-        theirs.close()
-        running.append((process, ours))
-    begun = time.monotonic()
+    running: list[tuple[Any, Connection]] = []
     found: list[Part | None] = []
-    for process, connection in running:
-        patience = _GRACE_S if found else _PATIENCE_S
-        found.append(_received(connection, begun + _BUDGET_S + patience))
-        process.kill()
-        process.join()
-        connection.close()
+    try:
+        for worker, num_workers in _ROLES:
+            ours, theirs = context.Pipe(duplex=False)
+            arguments = (dataloader, worker, num_workers, theirs)
+            process = context.Process(target=_give, args=arguments, daemon=True)
+            process.start()
+            theirs.close()
+            running.append((process, ours))
+        begun = time.monotonic()
+        for _, connection in running:
+            patience = _GRACE_S if found else _PATIENCE_S
+            found.append(_received(connection, begun + _BUDGET_S + patience))
+    finally:
+        for process, connection in running:
+            process.kill()
+            process.join()
+            connection.close()
     return found
 
 
@@ -125,6 +130,8 @@ def _give(dataloader: Any, worker: int, num_workers: int, out: Connection) -> No
     """In a process of its own: be that worker, or the loop, for as long as there is time."""
     import torch
 
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(math.ceil(_BUDGET_S + _PATIENCE_S) + 1)  # should nobody be left to end it
     nowhere = Path(os.devnull).open("w")  # noqa: SIM115 - for as long as the process lives
     for standard in (1, 2):  # what it prints as a worker that there is not is nobody's to read
         os.dup2(nowhere.fileno(), standard)
