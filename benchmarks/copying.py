@@ -6,6 +6,9 @@ These are the facts behind how the loader lays out memory. Rows of a file in the
 random by ``numpy.take``, in one thread: into one buffer that begins on a cache line, into one that begins 16
 bytes behind a page, as NumPy's large arrays do, and into several in turn, as batches are that somebody still
 holds. The file is mapped in huge pages, where the system has them, or in small ones.
+
+Large rows are also copied by the loader's compiled loop, with plain stores and with such as go around the
+caches, into several buffers of 4 and of 16 MiB; there, once more, with somebody who reads each batch.
 """
 
 import argparse
@@ -14,6 +17,7 @@ import mmap
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from measuring import Report, interleave
+from stoker.loader._copying import RowCopier
 from stoker.store._stacked import Range, stack
 
 PAGE = mmap.PAGESIZE
@@ -29,6 +34,7 @@ FILE_BYTES, BUFFER_BYTES = 512 << 20, 4 << 20
 SEVERAL, REPETITIONS = 6, 9
 
 Array = NDArray[Any]
+Copy = Callable[[Array, Array, Array], object]  # from an array, which rows, into a buffer
 
 
 def main() -> None:
@@ -42,6 +48,8 @@ def main() -> None:
         path.write_bytes(os.urandom(1 << 20) * (FILE_BYTES >> 20))
         for row_bytes in (16_000, 65_536, 1 << 20):
             add_rows(report, path, row_bytes, repetitions)
+        for row_bytes in (65_536, 1 << 20):
+            add_loop(report, path, row_bytes, repetitions)
     report.write()
 
 
@@ -67,6 +75,43 @@ def add_rows(report: Report, path: Path, row_bytes: int, repetitions: int) -> No
         report.add(workload, f"{name} / {plain}", ratios, "ratio")
 
 
+def add_loop(report: Report, path: Path, row_bytes: int, repetitions: int) -> None:
+    """What the compiled loop brings."""
+    source = in_huge_pages(path, row_bytes)
+    ways: dict[str, Copy] = {
+        "numpy.take": take,
+        "loop": loop(row_bytes, around_caches=False),
+        "loop around the caches": loop(row_bytes, around_caches=True),
+    }
+    for buffer_bytes, is_read in ((BUFFER_BYTES, False), (4 * BUFFER_BYTES, False), (4 * BUFFER_BYTES, True)):
+        buffers = [buffer(row_bytes, 64, buffer_bytes) for _ in range(SEVERAL)]
+        runs = {
+            name: partial(speed, source, buffers, copy=copy, is_read=is_read) for name, copy in ways.items()
+        }
+        interleave(runs, 1)
+        values = interleave(runs, repetitions)
+        reading = ", each read by its user" if is_read else ""
+        size = f"{SEVERAL} buffers of {buffer_bytes >> 20} MiB in turn{reading}"
+        workload = f"rows of {row_bytes:,} bytes at random into {size}, 1 thread"
+        for name, found in values.items():
+            report.add(workload, name, found, "GB/s")
+        for name in list(ways)[1:]:
+            pairs = zip(values[name], values["numpy.take"], strict=True)
+            report.add(workload, f"{name} / numpy.take", [mine / theirs for mine, theirs in pairs], "ratio")
+
+
+def take(source: Array, rows: Array, out: Array) -> None:
+    """As the loader copies where it has no loop."""
+    np.take(source, rows, axis=0, out=out, mode="clip")
+
+
+def loop(row_bytes: int, *, around_caches: bool) -> Copy:
+    """The loader's, for so much that it is worth it."""
+    copier = RowCopier(row_bytes)
+    copier.expect(1 << 40, 1 << 40 if around_caches else 0)
+    return copier.copy
+
+
 def in_huge_pages(path: Path, row_bytes: int) -> Array:
     """The file's rows, mapped as the loader maps a field."""
     rows = Range(path, FILE_BYTES, 0, FILE_BYTES // row_bytes)
@@ -85,22 +130,25 @@ def in_small_pages(path: Path, row_bytes: int) -> Array:
     return np.frombuffer(mapping, np.uint8, num_rows * row_bytes).reshape(num_rows, row_bytes)
 
 
-def buffer(row_bytes: int, behind: int) -> Array:
+def buffer(row_bytes: int, behind: int, buffer_bytes: int = BUFFER_BYTES) -> Array:
     """Memory for some rows that begins so many bytes behind a page, touched once."""
-    num_bytes = BUFFER_BYTES // row_bytes * row_bytes
+    num_bytes = buffer_bytes // row_bytes * row_bytes
     memory = np.ones(num_bytes + 2 * PAGE, np.uint8)
     start = -memory.ctypes.data % PAGE + behind
     return memory[start : start + num_bytes].reshape(-1, row_bytes)
 
 
-def speed(rows: Array, buffers: list[Array]) -> float:
+def speed(rows: Array, buffers: list[Array], *, copy: Copy = take, is_read: bool = False) -> float:
     """GB/s of all rows in a new order."""
     order = np.random.default_rng().permutation(len(rows))
     turns, size = itertools.cycle(buffers), len(buffers[0])
     num_gb = len(order) // size * size * int(rows.shape[1]) / 1e9
     start = time.perf_counter()
     for first in range(0, len(order) - size + 1, size):
-        np.take(rows, order[first : first + size], axis=0, out=next(turns), mode="clip")
+        out = next(turns)
+        copy(rows, order[first : first + size], out)
+        if is_read:
+            out.view(np.uint64).sum()
     return num_gb / (time.perf_counter() - start)
 
 

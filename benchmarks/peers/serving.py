@@ -79,14 +79,14 @@ def touch(batch: Any) -> int:
 
     Through NumPy: indexing a tensor would take longer than some loaders take for a batch.
     """
-    if isinstance(batch, Mapping):
-        batch = list(batch.values())
+    if isinstance(batch, dict):
+        batch = batch.values()
     elif not isinstance(batch, list | tuple):
-        batch = [batch]
+        batch = (batch,)
     for values in batch:
         array = values.numpy() if hasattr(values, "numpy") else values
         array.item(0)
-    return len(batch[0])
+    return len(array)
 
 
 def _answer(variants: Mapping[str, Epoch], request: Mapping[str, Any]) -> dict[str, float]:

@@ -44,6 +44,8 @@ class Numbers:
 
     def check(self) -> None: ...
 
+    def expect(self, num_bytes: int, in_turn_bytes: int) -> None: ...
+
     def locate(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         return numbers
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stoker.augment._kernels import kernel
+from stoker.config import kernel
 
 
 @kernel

@@ -6,11 +6,12 @@ but for one whose drawn parameter is exactly the neutral one, which a loop leave
 would add zeros (to inf, say). Nothing here may be contracted or put in another order: no fastmath.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
+
+from stoker.config import kernel
+from stoker.config import kernel_part as _part
 
 # the numbers are here, as what is compiled with them is kept for as long as this file does not change
 SHIFT, ROLL, RESAMPLE, SCALE, NOISE, CLEAR = range(6)
@@ -31,21 +32,6 @@ _32, _48, _HALF, _LOW = (np.uint64(number) for number in (32, 48, 1 << 15, (1 <<
 _NUM_PAIRS = 512  # of noise, made together: they stay in the smallest cache
 _FIFTY_TWO_BITS = (1 << 52) - 1
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64)  # of `_mix`
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def _part(function: Function) -> Function:
-    """A function that the kernels call: compiled with them."""
-    return cast(Function, numba.njit(nogil=True)(function))
-
-
-def kernel(function: Function) -> Function:
-    """A function for Python to call: compiled when it first is, and kept on disk for processes to come."""
-    try:
-        return cast(Function, numba.njit(nogil=True, cache=True)(function))
-    except RuntimeError:  # there is no place to keep it
-        return _part(function)
 
 
 @_part

@@ -7,12 +7,8 @@ several transforms while it stays in the caches. Measured by ``benchmarks/augmen
 It is compiled when it is first called, for some seconds, and kept on disk for the processes to come.
 """
 
-import functools
-import importlib.util
 import math
-import os
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from stoker.augment._noise import channel_keys, noise_tables
+from stoker.config import call_kernel, can_compile
 
 Kind = Literal["shift", "roll", "resample", "scale", "noise", "clear"]
 Array = NDArray[Any]
@@ -78,25 +75,9 @@ def cleared(first: Array, length: Array) -> list[Operation]:
     return [Operation("clear", one, other) for one, other in zip(first.T, length.T, strict=True)]
 
 
-@functools.cache
 def are_compiled() -> bool:
-    """Whether numba is there to compile the loop; its own NUMBA_DISABLE_JIT=1 says that it must not.
-
-    Half a second the first time.
-    """
-    is_allowed = os.environ.get("NUMBA_DISABLE_JIT", "0") in {"", "0"}
-    if not is_allowed or importlib.util.find_spec("numba") is None:
-        return False
-    try:
-        from numba.core.compiler_lock import global_compiler_lock as compiling
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with it, we can do without
-        warnings.warn(f"numba is installed but does not work, so it is not used: {error}", stacklevel=2)
-        return False
-    # a child that was forked while another thread compiles would wait for that for ever
-    os.register_at_fork(
-        before=compiling.acquire, after_in_parent=compiling.release, after_in_child=compiling.release
-    )
-    return True
+    """Whether numba is there to compile the loop. Half a second the first time."""
+    return can_compile()
 
 
 def takes(x: Tensor) -> bool:
@@ -118,10 +99,10 @@ def apply(out: Tensor, x: Tensor, operations: Sequence[Operation], *, is_mask: b
                 array[number] = here
     kinds = np.array([_kernels.KINDS[operation.kind] for operation in operations])
     if is_mask:
-        _call(_kernels.change_masks, new, old, kinds, first, second, values)
+        call_kernel(_kernels.change_masks, new, old, kinds, first, second, values)
         return
     has_noise = any(operation.kind == "noise" for operation in operations)
-    _call(
+    call_kernel(
         _kernels.change_signals,
         new,
         old,
@@ -139,7 +120,7 @@ def draw(keys: Array, tables: tuple[Array, ...], chosen: Array, values: Array, o
     """Draw from uniform distributions by a loop: see ``_kernels.draw``."""
     from stoker.augment import _kernels
 
-    _call(_kernels.draw, keys, *tables, chosen, values, others)
+    call_kernel(_kernels.draw, keys, *tables, chosen, values, others)
 
 
 def clear(x: Tensor, first: Array, length: Array) -> None:
@@ -152,7 +133,7 @@ def clear(x: Tensor, first: Array, length: Array) -> None:
         return
     from stoker.augment import _kernels
 
-    _call(_kernels.clear, x.numpy(), first, length)
+    call_kernel(_kernels.clear, x.numpy(), first, length)
 
 
 def blur(x: Tensor, taps: Tensor, axis: int) -> Tensor:
@@ -165,7 +146,7 @@ def blur(x: Tensor, taps: Tensor, axis: int) -> Tensor:
     shape = (len(old), before, x.shape[axis], after)[: 3 if after == 1 else 4]
     loop = _blur_kernels.blur_lines if after == 1 else _blur_kernels.blur_along
     reach = (weights != 0).sum(1)
-    _call(loop, out.numpy().reshape(shape), old.reshape(shape), weights, np.maximum(reach, 1))
+    call_kernel(loop, out.numpy().reshape(shape), old.reshape(shape), weights, np.maximum(reach, 1))
     return out
 
 
@@ -177,10 +158,3 @@ def _rows_of(x: Tensor, *, is_mask: bool) -> Array:
     array = np.ascontiguousarray(x.numpy(force=True))
     last = array.ndim - 1 if is_mask else min(2, array.ndim - 1)
     return array.reshape(len(array), math.prod(array.shape[1:last]), math.prod(array.shape[last:]))
-
-
-def _call(kernel: Callable[..., None], *arguments: Any) -> None:
-    try:
-        kernel(*arguments)
-    except OSError:  # it was compiled, but could not be kept
-        kernel(*arguments)

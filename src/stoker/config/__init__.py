@@ -13,9 +13,11 @@ _auto.py        what the profile "auto" decides from the machine and the data
 profiles/       the profiles, each a file that says what it is for
 _machine.py     usable cores and available memory
 _cgroup.py      the limits of this process' own control groups
+_compiling.py   whether loops can be compiled here, and what compiles them
 """
 
 from stoker.config._auto import Decision, Facts
+from stoker.config._compiling import call_kernel, can_compile, kernel, kernel_part
 from stoker.config._load import dump, load, resolve
 from stoker.config._machine import available_memory_bytes, usable_cores
 from stoker.config._profiles import Resolved, profile_names, profile_path, resolve_layers, resolve_training
@@ -29,7 +31,11 @@ __all__ = [
     "Settings",
     "TrainSettings",
     "available_memory_bytes",
+    "call_kernel",
+    "can_compile",
     "dump",
+    "kernel",
+    "kernel_part",
     "load",
     "profile_names",
     "profile_path",

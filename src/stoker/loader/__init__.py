@@ -2,7 +2,8 @@
 
 _permutation.py  the order as a function      _order.py   kinds of order (pure)
 _plan.py         who reads what when (pure)   _state.py   where a loader stands
-_readers.py      one gather a field           _slots.py   buffers, used again when free
+_readers.py      one gather a field           _copying.py how rows are copied (_copy_kernel.py: compiled)
+_slots.py        buffers, used again when free
 _blocks.py       threads reading ahead        _collate.py samples of unequal size
 _device.py       copies to the device         _loader.py  all of it together
 _cache.py        a slow Dataset, computed once (over _cache_*.py)

@@ -1,7 +1,7 @@
 """Reading batches out of a store: one gather a field into a given buffer, from any thread.
 
-Fields of one shape in uncompressed shards are stacked into one mapped array, and a batch is one
-``numpy.take``. Whatever cannot be stacked (compressed, smaller than a page, too many shards) is
+Fields of one shape in uncompressed shards are stacked into one mapped array, and a batch is one copy of
+some of its rows. Whatever cannot be stacked (compressed, smaller than a page, too many shards) is
 gathered shard by shard. Ragged fields and text are read batch by batch.
 """
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from stoker.config import available_memory_bytes
 from stoker.errors import BadSampleError, DamagedStoreError, UsageError
 from stoker.loader._arrivals import Arrivals, FetchAhead, ahead_of
+from stoker.loader._copying import RowCopier
 from stoker.loader._course import Course, Data
 from stoker.loader._windows import Windows
 from stoker.store._layout import Column, MappedColumn, check_size
@@ -44,6 +45,9 @@ class Reader(Data, Protocol):
 
     def check(self) -> None:
         """Raise DamagedStoreError if the data cannot be read safely any more."""
+
+    def expect(self, num_bytes: int, in_turn_bytes: int) -> None:
+        """Be told, before an epoch, how much it reads, and how large the buffers are that take turns."""
 
     def locate(self, numbers: NDArray[np.int64]) -> Any:
         """Where these samples lie: something with a length that can be sliced, for the others here."""
@@ -117,6 +121,12 @@ class StoreReader:
             with contextlib.suppress(FileNotFoundError):
                 check_size(path, path.stat().st_size, entry.num_bytes)
         self._checked = time.monotonic()
+
+    def expect(self, num_bytes: int, in_turn_bytes: int) -> None:
+        """Copy large samples in the way that is best for so much."""
+        for field in self._fields.values():
+            if isinstance(field, _Stacked):
+                field.copier.expect(num_bytes, in_turn_bytes)
 
     def locate(self, numbers: NDArray[np.int64]) -> "_Places":
         """Shard and row of each sample; an index that points elsewhere goes no further."""
@@ -219,7 +229,7 @@ class StoreReader:
             stacked = stack(ranges, self.fixed[name][1], self.fixed[name][0], mapped=mapped)
             if stacked is not None:
                 # those of shards that are not there yet must not be looked at ahead of time
-                is_small = mapped and stacked.array[0].nbytes <= _SMALL_BYTES
+                is_small = mapped and stacked.row_bytes <= _SMALL_BYTES
                 return _StackedSmall(stacked) if is_small else _Stacked(stacked)
         return _ByShard(self.store)
 
@@ -247,6 +257,9 @@ class WindowReader:
 
     def check(self) -> None:
         """Nothing is mapped for longer than a read."""
+
+    def expect(self, num_bytes: int, in_turn_bytes: int) -> None:
+        """Windows are copied one by one."""
 
     def locate(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """The numbers themselves."""
@@ -306,6 +319,7 @@ class _Stacked:
 
     def __init__(self, stacked: StackedColumn) -> None:
         self.stacked = stacked
+        self.copier = RowCopier(stacked.row_bytes)
 
     def locate(self, shard: NDArray[Any], row: NDArray[Any]) -> Array:
         """The rows to take."""
@@ -313,8 +327,7 @@ class _Stacked:
         return rows
 
     def gather(self, places: _Places, name: str, out: Array) -> None:
-        # "clip" spares a copy; the rows were checked before
-        np.take(self.stacked.array, places.fields[name], axis=0, out=out, mode="clip")
+        self.copier.copy(self.stacked.array, places.fields[name], out)  # rows that were checked before
 
     def populate(self, number: int, *, huge: bool) -> None:
         self.stacked.populate(number, huge=huge)

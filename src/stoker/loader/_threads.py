@@ -42,6 +42,7 @@ class ThreadFeed:
         self._num_threads = max(1, num_threads - 1) if self.consumer_reads else num_threads
         batch_bytes = batch_size * _sample_bytes(reader)
         self.steps_per_block = max(1, min(_BLOCK_BYTES // batch_bytes, _MAX_STEPS_PER_BLOCK))
+        self._batch_bytes = batch_bytes
         self.block_bytes = batch_bytes * self.steps_per_block
         self._num_ahead = _blocks_ahead(self.block_bytes, num_threads, memory_bytes)
         rows = batch_size * self.steps_per_block
@@ -72,6 +73,8 @@ class ThreadFeed:
 
         self._stop()
         self._reader.check()
+        epoch_bytes = course.plan.num_steps(course.consumed) * self._batch_bytes
+        self._reader.expect(epoch_bytes, (self._num_ahead + 1) * self.block_bytes)
         self._warm_up()
         ahead = self._ahead = self._reader.ahead(course)
         pool = self._threads()

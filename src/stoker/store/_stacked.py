@@ -64,6 +64,11 @@ class StackedColumn:
         self._ranges = ranges
         self._places = places  # address and size of each shard's bytes
 
+    @property
+    def row_bytes(self) -> int:
+        """Of one row; looking at a row for it could touch what is not mapped."""
+        return self.array.strides[0]
+
     def map(self, number: int) -> None:
         """Map the bytes of shard ``number``; before that its rows must not be touched.
 
@@ -71,8 +76,7 @@ class StackedColumn:
             DamagedStoreError: the file has another size than it should, or the range lies outside it.
         """
         part = self._ranges[number]
-        row_bytes = math.prod(self.array.shape[1:]) * self.array.dtype.itemsize
-        _map_range(part, *self._places[number], part.num_rows * row_bytes)
+        _map_range(part, *self._places[number], part.num_rows * self.row_bytes)
 
     def populate(self, number: int, *, huge: bool) -> bool:
         """Read shard ``number`` into memory and map its pages, as ``stoker.store._mapping.populate``."""
