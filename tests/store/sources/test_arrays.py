@@ -1,10 +1,16 @@
+import io
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from stoker.errors import BadSampleError
 from stoker.store.sources import FolderSource
+from stoker.store.sources._arrays import NpyReader
 
 
 def test_an_npy_file_gives_its_array_as_x(tmp_path: Path) -> None:
@@ -16,6 +22,40 @@ def test_an_npy_file_gives_its_array_as_x(tmp_path: Path) -> None:
         np.testing.assert_array_equal(sample["x"], array)
         assert sample["x"].dtype == np.float32
     assert source.channel_axis == {}
+
+
+DTYPES = ["?", "<i2", ">i4", "<u8", "<f2", ">f8", "<c8", "<U3", "S2", "<M8[s]", "i4,f8"]
+
+
+@given(
+    array=st.sampled_from(DTYPES).flatmap(
+        lambda dtype: hnp.arrays(np.dtype(dtype), hnp.array_shapes(min_dims=0, max_dims=3, min_side=0))
+    ),
+    is_fortran=st.booleans(),
+    version=st.sampled_from([None, (1, 0), (2, 0), (3, 0)]),
+    kept=st.floats(0, 1),
+)
+@example(array=np.arange(6.0).reshape(2, 3), is_fortran=True, version=None, kept=1.0)
+def test_npy_files_are_read_as_numpy_reads_them_and_refused_where_it_refuses_them(
+    array: np.ndarray, *, is_fortran: bool, version: tuple[int, int] | None, kept: float
+) -> None:
+    written = io.BytesIO()
+    np.lib.format.write_array(written, np.asfortranarray(array) if is_fortran else array, version)
+    content = written.getvalue()[: round(kept * len(written.getvalue()))]
+    try:
+        expected = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+    except ValueError:
+        expected = None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.npy")
+        path.write_bytes(content)
+        if expected is None:
+            with pytest.raises(ValueError, match=r"array|magic|header|EOF|read"):
+                NpyReader().read(str(path))
+            return
+        found = NpyReader().read(str(path))["x"]
+    assert np.asarray(found).tobytes() == expected.tobytes()
+    assert (np.shape(found), np.asarray(found).dtype.kind) == (expected.shape, expected.dtype.kind)
 
 
 def test_an_npz_file_gives_a_field_per_array(tmp_path: Path) -> None:
