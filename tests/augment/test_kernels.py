@@ -1,10 +1,12 @@
 """Loops compiled by numba give the bits of the operators that they stand for."""
 
 import pickle
+import platform
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -13,8 +15,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from augment.examples import CASES, batch_of, pipeline, roles_of
-from stoker.augment import Integers, Params, Pipeline, Role, Transform, _operations
+from stoker.augment import Integers, Params, Pipeline, Role, Sampling, Transform, _operations, _sampling
 from stoker.augment._blur import blur_radius, gaussian_blur
+from stoker.augment._geometry import sample
 from stoker.augment._operations import Operation
 from stoker.augment.signal import AmplitudeScale, FrequencyMask, GaussianNoise, Speed, TimeMask, TimeShift
 
@@ -115,6 +118,55 @@ def test_a_blur_of_any_shape_has_the_same_bits(
         return {"x": gaussian_blur(x, [sigma] * axes, [blur_radius(widest)] * axes)}
 
     assert torch.equal(bits(run()["x"]), bits(without(run)["x"]))
+
+
+@given(
+    size=st.lists(st.integers(1, 9), min_size=3, max_size=3),
+    seen=st.integers(1, 40),
+    num_samples=st.integers(1, 3),
+    zoom=st.floats(0.05, 5.0),
+    padding=st.sampled_from(["zeros", "border", "reflection"]),
+    kind=st.sampled_from([torch.uint8, torch.int16, torch.int64, torch.float64]),
+    seed=st.integers(0, 2**32),
+)
+def test_a_volume_that_is_sampled_anywhere_has_the_same_bits(
+    size: list[int],
+    seen: int,
+    num_samples: int,
+    zoom: float,
+    padding: Literal["zeros", "border", "reflection"],
+    kind: torch.dtype,
+    seed: int,
+) -> None:
+    random = torch.Generator().manual_seed(seed)
+    dims, out = len(size), [seen, *size[1:]]
+    x = torch.randn(num_samples, 2, *size, generator=random)
+    x = x.transpose(-1, -2).contiguous().transpose(-1, -2) if seed % 2 else x
+    mask = torch.randint(0, 120, (num_samples, *size), generator=random).to(kind)
+    matrix = zoom * torch.randn(num_samples, dims, dims + 1, generator=random)
+    matrix[0] *= seed % 3  # may look at one place only
+
+    def run() -> dict[str, Tensor]:
+        look = Sampling("bilinear", padding, ignore=99)
+        fields: dict[str, tuple[Tensor, Role]] = {"x": (x, "volume"), "mask": (mask, "mask")}
+        return {name: sample(field, matrix, tuple(out), role, look) for name, (field, role) in fields.items()}
+
+    looped, plain = run(), without(run)
+    assert torch.equal(bits(looped["x"]), bits(plain["x"]))
+    assert torch.equal(looped["mask"], plain["mask"])
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere torch may fuse multiply-adds in it")
+def test_sampling_by_a_loop_was_tried_and_agrees() -> None:
+    assert _sampling._agrees_with_torch()
+
+
+def test_places_that_are_no_numbers_are_nowhere() -> None:
+    matrix = torch.eye(3, 4).expand(3, -1, -1).clone()
+    matrix[0], matrix[1] = 1e38, torch.inf
+    look = Sampling("bilinear", "zeros", ignore=9)
+    assert (sample(torch.ones(3, 4, 4, 4).long(), matrix, (5, 5, 5), "mask", look)[:2] == 9).all()
+    assert not sample(torch.ones(3, 1, 4, 4, 4), matrix, (5, 5, 5), "volume", look)[:2].any()
 
 
 @pytest.mark.parametrize("transform", [GaussianNoise(p=0.5), Speed(p=0.5), TimeShift(p=0.5)], ids=repr)

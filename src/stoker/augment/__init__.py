@@ -11,6 +11,7 @@ _registry.py       transforms by name          _config.py     pipelines as plain
 _presets.py        ready policies              preview/       pictures of what a pipeline does
 _parts.py          large batches in parts      _memory.py     memory that is used again
 _operations.py     transforms as operations    _kernels.py    the loop over them, compiled by numba
+_sampling.py       reading where a matrix looks, with compiled loops of its own (_sampling_kernels.py)
 """
 
 from stoker.augment import image, mix, signal, volume
