@@ -21,7 +21,7 @@ from stoker.store._identity import transform_entry
 from stoker.store._workers import Job, Work
 from stoker.store.dask._job import code_digest
 from stoker.store.dask._packing import run_on_dask
-from stoker.store.dask._ranges import Ranges
+from stoker.store.dask._ranges import Range, Ranges
 from stoker.store.dask._tasks import Lease, leased, pack_range
 from support.cluster_sources import COUNT, Arriving, Fixed, Holder, Noted, num_unfinished, spoil
 from support.commands import call, run
@@ -207,7 +207,7 @@ def made_job(root: Path, source: Any) -> Job:
 
 
 def test_a_worker_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
-    result = pack_range(Lease(tmp_path / "elsewhere" / "job", ""), Work(np.arange(3), None), None)
+    result = pack_range(Lease(tmp_path / "elsewhere" / "job", ""), Work(np.arange(3), None), None, 3)
     assert isinstance(result.error, UsageError)
     assert "does not see" in str(result.error)
     assert "elsewhere" in str(result.error)
@@ -225,9 +225,31 @@ def test_a_task_of_a_run_that_has_ended_publishes_nothing(tmp_path: Path) -> Non
             return super().__getitem__(i)
 
     with leased(tmp_path, seal(made_job(tmp_path, Ending()))) as lease:
-        result = pack_range(lease, Work(np.arange(9), None), None)
+        result = pack_range(lease, Work(np.arange(9), None), None, 9)
     assert "has ended" in str(result.error)
     assert not list((tmp_path / "shards").iterdir())
+
+
+def shard_ends(pieces: list[Range]) -> list[int]:
+    """Where the shards end that come of the pieces of a cell, or of a range of whole cells."""
+    first, last = pieces[0], pieces[-1]
+    if len(pieces) > 1:
+        assert last.stop - first.start == first.cell_size
+        return [last.stop]
+    return [*range(first.start + first.cell_size, first.stop, first.cell_size), first.stop]
+
+
+def test_quick_cells_go_together_until_all_threads_can_finish_at_once() -> None:
+    ranges = Ranges(10_000, shard_bytes=1000, batch_size=None)
+    for _ in range(3):
+        ranges.learn(num_packed=100, num_bytes=1000, num_samples=100, seconds=0.1)  # 0.1 s a cell
+    taken = []
+    while (piece := ranges.take(2)) is not None:
+        taken.append(piece)
+    num_cells = [(piece.stop - piece.start) / piece.cell_size for piece in taken]
+    assert num_cells[0] == 10
+    assert num_cells[-1] == 1
+    assert num_cells == sorted(num_cells, reverse=True)
 
 
 @given(
@@ -236,12 +258,19 @@ def test_a_task_of_a_run_that_has_ended_publishes_nothing(tmp_path: Path) -> Non
     sample_bytes=st.integers(1, 500),
     seconds=st.sampled_from([1e-6, 1e-3, 0.1, 3.0, 50.0]),
     batch_size=st.none() | st.integers(1, 50),
+    num_learned=st.integers(1, 4),
 )
 def test_ranges_follow_each_other_in_cells_that_fill_a_shard(
-    num_samples: int, num_threads: int, sample_bytes: int, seconds: float, batch_size: int | None
+    num_samples: int,
+    num_threads: int,
+    sample_bytes: int,
+    seconds: float,
+    batch_size: int | None,
+    num_learned: int,
 ) -> None:
     ranges = Ranges(num_samples, shard_bytes=1000, batch_size=batch_size)
-    ranges.learn(num_packed=3, num_bytes=3 * sample_bytes, num_samples=3, seconds=3 * seconds)
+    for _ in range(num_learned):
+        ranges.learn(num_packed=3, num_bytes=3 * sample_bytes, num_samples=3, seconds=3 * seconds)
     taken = []
     while (piece := ranges.take(num_threads)) is not None:
         taken.append(piece)
@@ -250,8 +279,10 @@ def test_ranges_follow_each_other_in_cells_that_fill_a_shard(
     assert all(piece.start < piece.stop for piece in taken)
     cells = {piece.cell: [p for p in taken if p.cell == piece.cell] for piece in taken}
     assert all(len(pieces) == pieces[0].num_pieces for pieces in cells.values())
-    sizes = [pieces[-1].stop - pieces[0].start for pieces in cells.values()]
+    ends = [end for pieces in cells.values() for end in shard_ends(pieces)]
+    sizes = np.diff([0, *ends]).tolist()
     assert set(sizes[:-1]) <= {-(-1000 // sample_bytes)}
+    assert sum(sizes) == num_samples
     if batch_size is not None:
         assert all(piece.stop - piece.start <= batch_size for piece in taken)
     elif seconds < 1:

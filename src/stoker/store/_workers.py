@@ -97,6 +97,14 @@ class Done:
     shards: list[NewShard] = field(default_factory=list)
     types: dict[str, FieldType] | None = None
 
+    def add(self, later: "Done") -> None:
+        """Take in what came of the next batch."""
+        self.num_samples += later.num_samples
+        self.num_bytes += later.num_bytes
+        self.skipped += later.skipped
+        self.shards += later.shards
+        self.types = later.types
+
 
 @dataclass(frozen=True)
 class Work:

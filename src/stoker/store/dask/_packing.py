@@ -149,7 +149,7 @@ class _Packing:
                 break
             part = self._work.slice(piece.start, piece.stop)
             samples = self._span(piece.start, piece.stop)
-            self._submit(_Task(pack_range, (part, self._types), samples, range=piece))
+            self._submit(_Task(pack_range, (part, self._types, piece.cell_size), samples, range=piece))
         if not self._tasks and self._suspects:
             self._submit(dataclasses.replace(self._suspects.pop(), alone=True))
 

@@ -88,9 +88,9 @@ def probe(lease: Lease, work: Work, types: Types) -> Result:
     return _told(lease, lambda bench: _probe(bench.job, work, types))
 
 
-def pack_range(lease: Lease, work: Work, types: Types) -> Result:
-    """Pack the samples and publish them; of a range with a bad sample, what comes before it."""
-    return _told(lease, lambda bench: _pack_range(bench.worker, work, types))
+def pack_range(lease: Lease, work: Work, types: Types, cell_size: int) -> Result:
+    """Pack the samples and publish each so many; of a range with a bad sample, what comes before it."""
+    return _told(lease, lambda bench: _pack_range(bench.worker, work, types, cell_size))
 
 
 def join(lease: Lease, pieces: list[NewShard]) -> Result:
@@ -140,16 +140,19 @@ def _probe(job: Job, work: Work, types: Types) -> Done:
     return total
 
 
-def _pack_range(worker: "_LeasedWorker", work: Work, types: Types) -> Done:
+def _pack_range(worker: "_LeasedWorker", work: Work, types: Types, cell_size: int) -> Done:
     worker.begin(types)
-    try:
-        done = worker.pack(work, worker.look)
-    except BadSampleError:
-        with contextlib.suppress(StokerError):
-            worker.flush(Done())  # the next run finds it
-        raise
-    worker.publish(done)
-    return done
+    total = Done()
+    for start in range(0, len(work), cell_size):
+        try:
+            done = worker.pack(work.slice(start, start + cell_size), worker.look)
+        except BadSampleError:
+            with contextlib.suppress(StokerError):
+                worker.flush(Done())  # the next run finds it
+            raise
+        worker.publish(done)
+        total.add(done)
+    return total
 
 
 def _join(lease: Lease, job: Job, pieces: list[NewShard]) -> Done:
