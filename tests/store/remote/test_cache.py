@@ -10,7 +10,7 @@ from stoker.errors import StoreWriteError, UsageError
 from stoker.store import _shard
 from stoker.store._layout import Column, open_columns
 from stoker.store.remote import RemoteShards
-from stoker.store.remote._folder import CacheFolder
+from stoker.store.remote._folder import CacheFolder, NoRoomError, _Found
 from support.datasets import assert_same
 from support.fault_proxy import FaultProxy
 from support.forked import Forked
@@ -185,6 +185,36 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(url: str, tmp_
     (tmp_path / "file").touch()
     with pytest.raises(StoreWriteError, match=r"cannot write .*file"):
         stoker.open(url, cache=tmp_path / "file" / "cache")
+
+
+def test_a_file_that_arrives_while_room_is_made_counts_against_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = CacheFolder(tmp_path, 100)
+    first, second = "1" * 32, "2" * 32
+    arriving = tmp_path / f".writing-60-{first}.h5"
+    arriving.write_bytes(bytes(60))
+    look = CacheFolder._files
+
+    def look_and_let_it_arrive(self: CacheFolder) -> list[_Found]:
+        found = look(self)
+        if arriving.exists():
+            arriving.rename(tmp_path / "shards" / f"{first}.h5")
+        return found
+
+    def write(target: Path) -> None:
+        target.write_bytes(bytes(60))
+
+    def bring_second() -> None:
+        path = tmp_path / "shards" / f"{second}.h5"
+        folder.bring(path, second, 60, write, room_bytes=60)
+
+    monkeypatch.setattr(CacheFolder, "_files", look_and_let_it_arrive)
+    with pytest.raises(NoRoomError):
+        bring_second()
+    assert shards_in(tmp_path) == {first}
+    bring_second()
+    assert shards_in(tmp_path) == {second}
 
 
 def test_the_default_budget_leaves_some_of_the_disk(tmp_path: Path) -> None:

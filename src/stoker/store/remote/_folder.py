@@ -152,8 +152,9 @@ class CacheFolder:
             kind = Kind.USE if file.used else Kind.FETCH
             with locked_if_free(self._locks, kind, file.digest) as is_free:
                 if is_free:
-                    file.path.unlink(missing_ok=True)
-                    excess -= file.num_bytes
+                    with contextlib.suppress(FileNotFoundError):  # it has arrived since, and takes its room
+                        file.path.unlink()
+                        excess -= file.num_bytes
         if excess > 0:
             raise NoRoomError
 
