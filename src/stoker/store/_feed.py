@@ -12,6 +12,7 @@ from stoker.store._checksums import sample_digest
 from stoker.store._samples import Sample, canonical
 from stoker.store._strings import Strings
 
+_KEY_DIGITS = 9  # of a sample that has no key but its number; more if there are more samples
 _MAX_READS = 3  # of a sample whose file changes while it is read
 
 
@@ -55,10 +56,12 @@ class Feed:
         """The sample's name: stable, unique."""
         if hasattr(self._source, "key"):
             return str(self._source.key(i))
-        return f"{i:09d}"
+        return f"{i:0{_KEY_DIGITS}d}"
 
     def keys(self) -> Strings:
         """All keys."""
+        if not hasattr(self._source, "key") and len(self) <= 10**_KEY_DIGITS:
+            return Strings.numbers(len(self), _KEY_DIGITS)
         if hasattr(self._source, "keys") and hasattr(self._source, "key"):
             table = self._source.keys()
             if isinstance(table, Strings):

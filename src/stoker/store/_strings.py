@@ -35,6 +35,18 @@ class Strings(Sequence[str]):
             sizes.extend(map(len, block if text.isascii() else map(str.encode, block)))
         return cls(np.frombuffer(values, np.uint8), np.cumsum(np.frombuffer(sizes, np.int64)))
 
+    @classmethod
+    def numbers(cls, count: int, width: int) -> "Strings":
+        """The numbers below `count`, each in so many digits, which must be enough."""
+        digits = np.empty((count, width), np.uint8)
+        for first in range(0, count, _BLOCK):
+            block = digits[first : first + _BLOCK]
+            left = np.arange(first, first + len(block))
+            for place in range(width - 1, -1, -1):
+                left, block[:, place] = np.divmod(left, 10)
+        digits += ord("0")
+        return cls(digits.reshape(-1), np.arange(0, (count + 1) * width, width))
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
