@@ -289,7 +289,7 @@ class Session:
         )
         tape = self.tape
         self.sampler = _sampler.StackSampler(
-            interval_s=_phases.look_every(self._last_step_s),
+            interval_s=_phases.look_every(self._last_step_s, is_passive=self._is_passive),
             stage=lambda: tape.stage,
             user_root=self.user_root,
         )
