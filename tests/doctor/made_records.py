@@ -51,6 +51,7 @@ class Pipeline:
     in_order: bool = True
     persistent_workers: bool = False
     start_s: float = 0.05  # to start one worker
+    opening_s: float = 0.0  # waited for in the first batch of each process: its files are opened
     batches_per_epoch: int = 10_000
     accumulation: int = 1
     copy_s: float = 0.0
@@ -174,6 +175,7 @@ class _Run:
         self._main: _Process | None = None
 
     def go(self) -> None:
+        self._opened: list[_Process] = []
         process = self.kernel.start(self._loop())
         self._main = process
         self.kernel.run(process)
@@ -200,6 +202,10 @@ class _Run:
         transforms = dict.fromkeys(made.transforms, 0.0)
         cpu = process[0].cpu_s if process else 0.0
         slept = 0.0
+        if process and not any(process[0] is each for each in self._opened):
+            self._opened.append(process[0])
+            yield "sleep", made.opening_s
+            slept += self.kernel.now - begun
         for _ in range(made.batch_size):
             wait, chain, own = self._sample()
             before = self.kernel.now
@@ -223,9 +229,12 @@ class _Run:
         )  # fmt: skip
 
     def _worker(
-        self, number: int, queue: deque[tuple[int, int] | None], done: dict[int, None]
+        self,
+        number: int,
+        queue: deque[tuple[int, int] | None],
+        done: dict[int, None],
+        mine: list[_Process],
     ) -> Generator[tuple[str, Any], None, None]:
-        mine: list[_Process] = self._processes.setdefault(id(queue), [])
         while True:
             while not queue:
                 yield "block", ("index", id(queue))
@@ -237,11 +246,8 @@ class _Run:
             done[key[1]] = None
             self.kernel.wake("data")
 
-    _processes: dict[int, list[_Process]]
-
     def _loop(self) -> Generator[tuple[str, Any], None, None]:
         made, (num_warmup, num_normal) = self.pipeline, self._num
-        self._processes = {}
         workers: list[deque[tuple[int, int] | None]] = []
         done: dict[int, None] = {}
         epoch, total = 0, num_warmup + num_normal
@@ -255,8 +261,8 @@ class _Run:
                 workers = [deque() for _ in range(made.num_workers)]
                 for number, queue in enumerate(workers):
                     yield "compute", (made.start_s, 1)
-                    process = self.kernel.start(self._worker(number, queue, done))
-                    self._processes[id(queue)].append(process)
+                    mine: list[_Process] = []
+                    mine.append(self.kernel.start(self._worker(number, queue, done, mine)))
             yield from self._epoch(epoch, workers, done, owed, begun, total)
             done.clear()
             epoch += 1

@@ -156,6 +156,26 @@ def test_the_model_shows_what_was_observed_under_the_present_settings() -> None:
         assert model.step_s(model.present) == pytest.approx(timing.whole_s, rel=0.02)
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_what_new_workers_open_is_not_opened_again_in_a_process_that_lives_on(num_workers: int) -> None:
+    made = Pipeline(batches_per_epoch=8, opening_s=0.2, sample_cpu_s=0.0001, seed=3)
+    model, timing = fitted(made)
+    assert model.opening_s == pytest.approx(0.2, rel=0.05)
+    other = replace(made, num_workers=num_workers, persistent_workers=num_workers > 0)
+    achieved = seconds_per_step(made, num_steps=160) / seconds_per_step(other, num_steps=160)
+    assert forecast(model, timing).speedup(setting_of(other)).value == pytest.approx(achieved, rel=0.05)
+    assert achieved > 2
+
+
+def test_a_first_batch_like_the_others_opens_nothing() -> None:
+    for made in (
+        Pipeline(batches_per_epoch=8),
+        Pipeline(batches_per_epoch=8, persistent_workers=True, opening_s=0.2),
+    ):
+        model, _ = fitted(made)
+        assert model.opening_s == 0
+
+
 def test_without_replay_or_trial_predictions_still_hold() -> None:
     made = Pipeline(sample_cpu_s=0.004, num_workers=1, num_cores=4, loop_threads=1)
     record = record_of(made, num_replayed=0, with_trial=False)

@@ -199,6 +199,9 @@ def _why(case: Case, model: Model, setting: Setting) -> str:
     if setting.num_workers > now.num_workers:
         made = "in the loop itself" if not now.num_workers else f"by {now.num_workers} worker(s)"
         return f"{costs}; it is made {made}, and {cores} cores are there."
+    if not setting.num_workers and model.opening_s > computing + waiting:
+        opening = f"what one process opens once, in {duration(model.opening_s)}"
+        return f"{costs}; each epoch's new workers open anew {opening}."
     if setting.num_workers < now.num_workers:
         return f"{costs}; {now.num_workers} workers and the loop compete for {cores} cores."
     if setting.kept < 1:

@@ -27,6 +27,10 @@ _COPY_BYTES_PER_S = 2e9  # pickling and copying through shared memory, where not
 _QUEUE_S = 1.5e-4  # and one trip through the queue
 _MOST_DRAG = 6.0
 _FORK_S, _SPAWN_S = 0.035, 1.5  # to start a worker and to end it, where none was seen
+_LEAST_OPENINGS = 4  # first batches of workers, to tell that these take longer,
+_OPENS_LONG = 2.0  # so many times as long as the others
+
+Job = tuple[float, float]  # a batch's waiting and computing
 
 
 def fit(record: Record, timing: Timing) -> Model | None:
@@ -35,9 +39,10 @@ def fit(record: Record, timing: Timing) -> Model | None:
     if loader is None:
         return None
     present = present_setting(loader)
-    jobs, making_s = _jobs(record, loader, trial)
+    jobs, opening_s = _jobs(record, loader, trial)
     if not jobs:
         return None
+    making_s = sum(wait + cpu for wait, cpu in jobs) / len(jobs)
     per_step = timing.batches_per_step
     wait = timing.stages.get("wait", 0.0) / per_step
     busy = max(timing.step_s.value / per_step - wait, 1e-9)
@@ -56,6 +61,7 @@ def fit(record: Record, timing: Timing) -> Model | None:
         present=present,
         send_s=transfer / 2,
         start_s=0.0,
+        opening_s=opening_s,
         inflation=_inflation(record.machine, loader, trial, jobs, demand),
         batches_per_step=per_step,
         batches_per_epoch=timing.steps_per_epoch * per_step if timing.steps_per_epoch else None,
@@ -102,22 +108,36 @@ def normal_batches(record: Record, loader: Loader) -> list[Batch]:
     return [batch for batch in mine if batch.phase == "normal"] or mine
 
 
-def _jobs(
-    record: Record, loader: Loader, trial: Trial | None
-) -> tuple[tuple[tuple[float, float], ...], float]:
-    """(waiting, computing) of each batch, and the mean of their sum."""
+def _jobs(record: Record, loader: Loader, trial: Trial | None) -> tuple[tuple[Job, ...], float]:
+    """(waiting, computing) of each batch, and what a worker's first one takes beyond that."""
     batches = normal_batches(record, loader)
     if batches:
-        walls = [batch.fetch_s + batch.collate_s for batch in batches]
-        cpus = [batch.fetch_cpu_s + batch.collate_cpu_s for batch in batches]
-    elif trial is not None and loader.batch_size:
-        walls = _spread(trial, loader.batch_size)
-        share = min(1.0, trial.cpu_s_per_sample / max(trial.seconds_per_sample, 1e-12))
-        cpus = [wall * share for wall in walls]
-    else:
+        return _without_opening(batches, loader)
+    if trial is None or not loader.batch_size:
         return (), 0.0
-    jobs = tuple((max(0.0, wall - cpu), cpu) for wall, cpu in zip(walls, cpus, strict=True))
-    return jobs, sum(walls) / len(walls)
+    share = min(1.0, trial.cpu_s_per_sample / max(trial.seconds_per_sample, 1e-12))
+    walls = _spread(trial, loader.batch_size)
+    return tuple((wall * (1 - share), wall * share) for wall in walls), 0.0
+
+
+def _without_opening(batches: list[Batch], loader: Loader) -> tuple[tuple[Job, ...], float]:
+    """The batches' jobs without what only the first one of a new worker takes, and the seconds of that.
+
+    What a worker opens then stays open in one that lives on; so it does in the main process.
+    """
+    walls = np.array([batch.fetch_s + batch.collate_s for batch in batches])
+    cpus = np.array([batch.fetch_cpu_s + batch.collate_cpu_s for batch in batches])
+    jobs = np.stack([np.maximum(walls - cpus, 0.0), cpus], axis=1)
+    are_new = loader.is_made_anew or not loader.persistent_workers
+    is_first = np.array([are_new and batch.number < loader.num_workers for batch in batches])
+    firsts, others, opening_s = jobs[is_first], jobs[~is_first], 0.0
+    if min(len(firsts), len(others)) >= _LEAST_OPENINGS:
+        shortest, longest = np.quantile(firsts.sum(1), 0.25), np.quantile(others.sum(1), 0.75)
+        if shortest > _OPENS_LONG * longest:
+            opening = np.maximum(np.median(firsts, 0) - np.median(others, 0), 0.0)
+            jobs[is_first] = np.maximum(firsts - opening, 0.0)
+            opening_s = float(opening.sum())
+    return tuple((float(wait), float(cpu)) for wait, cpu in jobs), opening_s
 
 
 def _spread(trial: Trial, batch_size: int) -> list[float]:
@@ -151,7 +171,7 @@ def _receive(record: Record, loader: Loader, transfer: float) -> float:
     return max(0.0, float(np.median(waits))) if len(waits) >= 5 else transfer / 2
 
 
-def _mean_cpu(jobs: tuple[tuple[float, float], ...]) -> float:
+def _mean_cpu(jobs: tuple[Job, ...]) -> float:
     return sum(cpu for _, cpu in jobs) / len(jobs)
 
 
@@ -159,7 +179,7 @@ def _inflation(
     machine: Machine,
     loader: Loader,
     trial: Trial | None,
-    jobs: tuple[tuple[float, float], ...],
+    jobs: tuple[Job, ...],
     demand: float,
 ) -> float:
     """How much more processor time a batch takes among too many workers than alone."""
@@ -173,7 +193,7 @@ def _inflation(
     return min(max(0.0, (more - 0.05) / min(wanted - 1.0, 4.0)), 0.5)
 
 
-def _least_waiting(loader: Loader, trial: Trial | None, jobs: tuple[tuple[float, float], ...]) -> float:
+def _least_waiting(loader: Loader, trial: Trial | None, jobs: tuple[Job, ...]) -> float:
     """Share of the workers' waiting that is storage for certain: a sample alone waits for nothing else.
 
     It may be more: what is tried again after the run may come from the page cache.
@@ -229,7 +249,7 @@ def _with_start(model: Model, loader: Loader, timing: Timing) -> Model:
     stays = model.present.persistent_workers and not model.restarts
     if stays or not timing.pause_s or not timing.steps_per_epoch:
         return model
-    first = model.flow(model.present)[0].first_s
+    first = model.flow(model.present)[0].first_s + model.opening_s
     return replace(model, start_s=max(0.0, timing.pause_s * timing.steps_per_epoch - first))
 
 

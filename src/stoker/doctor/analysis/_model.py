@@ -34,6 +34,7 @@ class Model:
     present: Setting
     send_s: float  # a worker's cost to hand a batch over
     start_s: float  # to start the workers
+    opening_s: float  # that each worker's first batch takes longer: files are opened, libraries imported
     inflation: float  # of a batch's processor time for each core that is wanted and not there
     batches_per_step: float
     batches_per_epoch: float | None
@@ -110,5 +111,5 @@ class Model:
         workers = self.present.num_workers
         if not workers:
             return self.start_s * setting.num_workers
-        # a fork takes its time in the main process, one worker after another
-        return self.start_s * setting.num_workers / workers
+        # a fork takes its time in the main process, one worker after another; all open at the same time
+        return self.start_s * setting.num_workers / workers + self.opening_s
