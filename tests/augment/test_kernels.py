@@ -4,6 +4,7 @@ import pickle
 import platform
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -20,6 +21,7 @@ from stoker.augment._blur import blur_radius, gaussian_blur
 from stoker.augment._geometry import sample
 from stoker.augment._operations import Operation
 from stoker.augment.signal import AmplitudeScale, FrequencyMask, GaussianNoise, Speed, TimeMask, TimeShift
+from stoker.augment.volume import Affine3D
 
 Case = tuple[str, int]
 
@@ -167,6 +169,57 @@ def test_places_that_are_no_numbers_are_nowhere() -> None:
     look = Sampling("bilinear", "zeros", ignore=9)
     assert (sample(torch.ones(3, 4, 4, 4).long(), matrix, (5, 5, 5), "mask", look)[:2] == 9).all()
     assert not sample(torch.ones(3, 1, 4, 4, 4), matrix, (5, 5, 5), "volume", look)[:2].any()
+
+
+@pytest.mark.parametrize("role", ["mask", "volume"])
+def test_places_that_are_no_numbers_are_at_the_same_edge_as_the_operators(
+    role: Literal["mask", "volume"],
+) -> None:
+    matrix = torch.eye(3, 4).expand(3, -1, -1).clone()
+    matrix[0, 0, 3], matrix[1, 1, 1], matrix[2, 2, 3] = torch.nan, torch.inf, -torch.inf
+    x = torch.arange(81.0).view(3, 1, 3, 3, 3).to(torch.int64 if role == "mask" else torch.float32)
+
+    def run() -> dict[str, Tensor]:
+        return {"x": sample(x, matrix, (3, 3, 3), role, Sampling("bilinear", "border"))}
+
+    assert torch.equal(bits(run()["x"]), bits(without(run)["x"]))
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 4), (4, 2, 3)])
+def test_matrices_for_other_samples_or_axes_are_refused_by_the_operator(shape: tuple[int, ...]) -> None:
+    with pytest.raises((RuntimeError, IndexError)):
+        sample(torch.ones(4, 1, 2, 2, 2), torch.ones(shape), (2, 2, 2), "volume", Sampling())
+
+
+def test_matrices_of_double_precision_are_for_the_operator() -> None:
+    matrix = torch.rand(2, 3, 4, dtype=torch.float64)
+
+    def run() -> dict[str, Tensor]:
+        return {"x": sample(torch.ones(2, 1, 5, 5, 5), matrix, (5, 5, 5), "volume", Sampling())}
+
+    assert torch.equal(run()["x"], without(run)["x"])
+
+
+def test_volumes_stay_on_the_host_whatever_the_default_device() -> None:
+    augment = Pipeline(Affine3D(rotate=10), roles={"x": "volume"})
+    x = torch.randn(2, 1, 8, 8, 8)
+    expected = augment({"x": x}, index=[0, 1])["x"]
+    _sampling._agrees_with_torch.cache_clear()
+    with torch.device("meta"):
+        found = augment({"x": x}, index=[0, 1])["x"]
+    assert torch.equal(found, expected)
+
+
+def test_an_error_in_a_thread_of_the_loop_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_elsewhere(*_: object) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise MemoryError("no room in a thread")
+
+    assert _sampling._agrees_with_torch()
+    monkeypatch.setattr(_sampling, "call_kernel", fail_elsewhere)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    with pytest.raises(MemoryError, match="in a thread"):
+        sample(torch.ones(2, 1, 4, 4, 4), torch.eye(3, 4).expand(2, -1, -1), (4, 4, 4), "volume", Sampling())
 
 
 @pytest.mark.parametrize("transform", [GaussianNoise(p=0.5), Speed(p=0.5), TimeShift(p=0.5)], ids=repr)

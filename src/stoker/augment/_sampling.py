@@ -35,13 +35,16 @@ class Look(NamedTuple):
 
 
 def takes(x: Tensor, look: Look) -> bool:
-    """Whether a loop reads this field like that."""
-    is_mask = look.ignore is not None
+    """Whether a loop reads this field like that. What the operator refuses is for it to refuse."""
+    is_mask, matrix = look.ignore is not None, look.matrix
     return (
         x.device.type == "cpu"
         and len(look.places) == 3
+        and x.ndim == 5
+        and 0 not in x.shape[2:]
+        and (matrix.device.type, matrix.dtype, matrix.shape) == ("cpu", torch.float32, (len(x), 3, 4))
         and (x.dtype in _WHOLE if is_mask else x.dtype is torch.float32)
-        and not (x.requires_grad or look.matrix.requires_grad or torch.compiler.is_compiling())
+        and not (x.requires_grad or matrix.requires_grad or torch.compiler.is_compiling())
         and _operations.are_compiled()
         and _agrees_with_torch()
     )
@@ -53,7 +56,7 @@ def read(x: Tensor, look: Look) -> Tensor:
     Shape: x [B, C, *spatial]; gives [B, C, *places].
     """
     size = tuple(len(place) for place in reversed(look.places))
-    out = torch.empty((*x.shape[:2], *size), dtype=x.dtype)
+    out = torch.empty((*x.shape[:2], *size), dtype=x.dtype, device=x.device)
     _read(out.numpy(), np.ascontiguousarray(x.numpy(force=True)), look)
     return out
 
@@ -76,13 +79,23 @@ def _in_threads(part: Callable[[slice], None], num_rows: int) -> None:
     """Do all rows, in as many threads as an operator would be divided into."""
     num_threads = max(1, min(torch.get_num_threads(), num_rows))
     bounds = [num_rows * number // num_threads for number in range(num_threads + 1)]
-    rows = [slice(*pair) for pair in itertools.pairwise(bounds)]
-    threads = [threading.Thread(target=part, args=(each,), name="stoker-augment") for each in rows[1:]]
+    errors: list[BaseException] = []
+
+    def work(rows: slice) -> None:
+        try:
+            part(rows)
+        except BaseException as error:  # noqa: BLE001 - raised in the calling thread
+            errors.append(error)
+
+    first, *others = [slice(*pair) for pair in itertools.pairwise(bounds)]
+    threads = [threading.Thread(target=work, args=(rows,), name="stoker-augment") for rows in others]
     for thread in threads:
         thread.start()
-    part(rows[0])
+    work(first)
     for thread in threads:
         thread.join()
+    if errors:
+        raise errors[0]
 
 
 @functools.cache
@@ -91,7 +104,7 @@ def _agrees_with_torch() -> bool:
     numbers = np.random.default_rng(0)
     x = torch.from_numpy(numbers.standard_normal((2, 1, 19, 19, 19), np.float32))
     matrix = torch.from_numpy(numbers.standard_normal((2, 3, 4), np.float32) * np.float32(0.7))
-    places = (places_of(23),) * 3
+    places = (places_of(23, torch.device("cpu")),) * 3
     out = np.empty((2, 1, 23, 23, 23), np.float32)
     _read(out, x.numpy(), Look(matrix, places, is_border=False))
     expected = F.grid_sample(x, grid_of(matrix, places), align_corners=False)

@@ -20,8 +20,8 @@ _ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
 
 @_part
 def _clamped(place: Any, least: Any, most: Any) -> Any:
-    inner = place if place > least else least  # noqa: FURB136 - not a number becomes the least
-    return inner if inner < most else most  # noqa: FURB136 - as above
+    inner = least if place < least else place  # noqa: FURB136 - not a number stays what it is
+    return inner if inner < most else most  # noqa: FURB136 - and becomes the most, as in torch
 
 
 @_part

@@ -1,6 +1,7 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from stoker.errors import StoreWriteError, UsageError
 from stoker.store import _shard
 from stoker.store._layout import Column, open_columns
 from stoker.store.remote import RemoteShards
-from stoker.store.remote._folder import CacheFolder, NoRoomError, _Found
+from stoker.store.remote._folder import CacheFolder, _Found
 from support.datasets import assert_same
 from support.fault_proxy import FaultProxy
 from support.forked import Forked
@@ -187,34 +188,50 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(url: str, tmp_
         stoker.open(url, cache=tmp_path / "file" / "cache")
 
 
-def test_a_file_that_arrives_while_room_is_made_counts_against_the_budget(
+@pytest.mark.parametrize(("num_bytes", "kept"), [(60, {"2"}), (40, {"1", "2"})])
+def test_a_file_that_arrives_while_room_is_made_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_bytes: int, kept: set[str]
+) -> None:
+    folder = CacheFolder(tmp_path, 100)
+    arriving = tmp_path / f".writing-60-{'1' * 32}.h5"
+    arriving.write_bytes(bytes(60))
+    look = os.scandir
+
+    def let_it_arrive_between_the_folders(path: Path) -> Any:
+        if path.name == "shards" and arriving.exists():
+            arriving.rename(path / f"{'1' * 32}.h5")
+        return look(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", let_it_arrive_between_the_folders)
+        bring(folder, "2" * 32, num_bytes)
+    assert shards_in(tmp_path) == {32 * each for each in kept}
+
+
+def test_a_fetch_that_fails_while_room_is_made_leaves_its_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = CacheFolder(tmp_path, 100)
-    first, second = "1" * 32, "2" * 32
-    arriving = tmp_path / f".writing-60-{first}.h5"
-    arriving.write_bytes(bytes(60))
+    bring(folder, "3" * 32, 40)
+    failing = tmp_path / f".writing-60-{'1' * 32}.h5"
+    failing.touch()
     look = CacheFolder._files
 
-    def look_and_let_it_arrive(self: CacheFolder) -> list[_Found]:
+    def look_and_let_it_fail(self: CacheFolder) -> list[_Found]:
         found = look(self)
-        if arriving.exists():
-            arriving.rename(tmp_path / "shards" / f"{first}.h5")
+        failing.unlink(missing_ok=True)
         return found
 
+    monkeypatch.setattr(CacheFolder, "_files", look_and_let_it_fail)
+    bring(folder, "2" * 32, 60)
+    assert shards_in(tmp_path) == {"2" * 32, "3" * 32}
+
+
+def bring(folder: CacheFolder, digest: str, num_bytes: int) -> None:
     def write(target: Path) -> None:
-        target.write_bytes(bytes(60))
+        target.write_bytes(bytes(num_bytes))
 
-    def bring_second() -> None:
-        path = tmp_path / "shards" / f"{second}.h5"
-        folder.bring(path, second, 60, write, room_bytes=60)
-
-    monkeypatch.setattr(CacheFolder, "_files", look_and_let_it_arrive)
-    with pytest.raises(NoRoomError):
-        bring_second()
-    assert shards_in(tmp_path) == {first}
-    bring_second()
-    assert shards_in(tmp_path) == {second}
+    folder.bring(folder.root / "shards" / f"{digest}.h5", digest, num_bytes, write, room_bytes=num_bytes)
 
 
 def test_the_default_budget_leaves_some_of_the_disk(tmp_path: Path) -> None:

@@ -142,21 +142,29 @@ class CacheFolder:
         return temporary
 
     def _make_room(self, num_bytes: int, digest: str) -> None:
+        while not self._makes_room(num_bytes, digest):
+            pass  # what was listed has arrived or gone since: look again
+
+    def _makes_room(self, num_bytes: int, digest: str) -> bool:
+        """Whether it could be made of the files that were there; False where one of them no longer is."""
         files = [file for file in self._files() if file.digest != digest]
         excess = sum(file.num_bytes for file in files) + num_bytes - self.max_bytes
         if excess > 0:
             self._remove_forgotten()
         for file in sorted(files, key=lambda file: file.used):
             if excess <= 0:
-                return
+                break
             kind = Kind.USE if file.used else Kind.FETCH
             with locked_if_free(self._locks, kind, file.digest) as is_free:
                 if is_free:
-                    with contextlib.suppress(FileNotFoundError):  # it has arrived since, and takes its room
+                    try:
                         file.path.unlink()
-                        excess -= file.num_bytes
+                    except FileNotFoundError:
+                        return False
+                    excess -= file.num_bytes
         if excess > 0:
             raise NoRoomError
+        return True
 
     def _remove_forgotten(self) -> None:
         """What killed processes left aside."""

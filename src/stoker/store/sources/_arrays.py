@@ -3,6 +3,7 @@
 import functools
 import io
 import math
+import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,10 +65,11 @@ def _read_of_known_layout(file: IO[bytes]) -> Any:
         shape, is_fortran, dtype = _layout_of(size + file.read(int.from_bytes(size, "little")))
     except ValueError:
         return None
-    if dtype.kind not in "biufc":
+    count = math.prod(shape)
+    if dtype.kind not in "biufc" or count > sys.maxsize:
         return None
-    array = np.fromfile(file, dtype, math.prod(shape))
-    if array.size != math.prod(shape):
+    array = np.fromfile(file, dtype, count)
+    if array.size != count:
         return None
     return array.reshape(shape, order="F" if is_fortran else "C")
 
