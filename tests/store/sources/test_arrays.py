@@ -58,6 +58,14 @@ def test_npy_files_are_read_as_numpy_reads_them_and_refused_where_it_refuses_the
     assert (np.shape(found), np.asarray(found).dtype.kind) == (expected.shape, expected.dtype.kind)
 
 
+def test_a_header_of_more_elements_than_can_be_counted_is_a_bad_file(tmp_path: Path) -> None:
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}".ljust(117) + b"\n"
+    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    (tmp_path / "a.npy").write_bytes(content + bytes(64))
+    with pytest.raises(ValueError, match=r"array|shape|dimension|size"):
+        NpyReader().read(str(tmp_path / "a.npy"))
+
+
 def test_an_npz_file_gives_a_field_per_array(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", signal=np.arange(5), rate=np.float32(2000), who="Ada")
     sample = FolderSource(tmp_path)[0]
