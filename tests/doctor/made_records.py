@@ -173,9 +173,9 @@ class _Run:
         self._num = (num_warmup, num_normal)
         self._draws = np.random.default_rng(pipeline.seed)
         self._main: _Process | None = None
+        self._opened: list[_Process] = []  # those whose files are open
 
     def go(self) -> None:
-        self._opened: list[_Process] = []
         process = self.kernel.start(self._loop())
         self._main = process
         self.kernel.run(process)

@@ -16,6 +16,7 @@ STARVED = {
     "one worker": Pipeline(sample_cpu_s=0.004, num_workers=1, num_cores=4),
     "one worker beside a busy loop": Pipeline(sample_cpu_s=0.004, num_workers=1, num_cores=4, loop_threads=1),
     "restarts": Pipeline(batches_per_epoch=8, start_s=0.1),
+    "openings": Pipeline(batches_per_epoch=8, opening_s=0.2, sample_cpu_s=0.0001),
     "uneven": Pipeline(
         sample_wait_s=0.001, sample_cpu_s=0.0002, tail=(0.01, 100.0), num_workers=4, num_cores=4
     ),
@@ -47,6 +48,14 @@ def test_the_advised_settings_bring_what_was_predicted_and_nearly_the_best(name:
     assert not advice.changes_training
     assert advice.place is not None
     assert advice.loader == "train"
+
+
+def test_where_no_worker_can_stay_the_process_that_does_opens_the_files() -> None:
+    record = record_of(STARVED["openings"])
+    record.loaders[0] = replace(record.loaders[0], num_made=record.loaders[0].num_epochs)
+    advice = by_key(record)["settings"]
+    assert advice.settings["num_workers"] == 0
+    assert "open anew what one process opens once" in advice.reason
 
 
 def test_nothing_is_advised_where_nothing_is_to_be_gained() -> None:

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -188,22 +189,25 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(url: str, tmp_
         stoker.open(url, cache=tmp_path / "file" / "cache")
 
 
+@pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.parametrize(("num_bytes", "kept"), [(60, {"2"}), (40, {"1", "2"})])
 def test_a_file_that_arrives_while_room_is_made_counts_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_bytes: int, kept: set[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_bytes: int, kept: set[str], *, is_late: bool
 ) -> None:
     folder = CacheFolder(tmp_path, 100)
     arriving = tmp_path / f".writing-60-{'1' * 32}.h5"
     arriving.write_bytes(bytes(60))
     look = os.scandir
 
-    def let_it_arrive_between_the_folders(path: Path) -> Any:
+    def look_while_it_arrives(path: Path) -> Any:
+        """It arrives before the folder where it will be is listed, or after."""
+        before = list(look(path))
         if path.name == "shards" and arriving.exists():
             arriving.rename(path / f"{'1' * 32}.h5")
-        return look(path)
+        return contextlib.nullcontext(before if is_late else list(look(path)))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "scandir", let_it_arrive_between_the_folders)
+        patch.setattr(os, "scandir", look_while_it_arrives)
         bring(folder, "2" * 32, num_bytes)
     assert shards_in(tmp_path) == {32 * each for each in kept}
 

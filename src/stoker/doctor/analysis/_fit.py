@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from stoker.doctor._record import Batch, Loader, Machine, Record, Trial
-from stoker.doctor.analysis._model import Model, Setting
+from stoker.doctor.analysis._model import Job, Model, Setting
 from stoker.doctor.analysis._queue import Loop
 from stoker.doctor.analysis._stages import Timing
 
@@ -29,8 +29,6 @@ _MOST_DRAG = 6.0
 _FORK_S, _SPAWN_S = 0.035, 1.5  # to start a worker and to end it, where none was seen
 _LEAST_OPENINGS = 4  # first batches of workers, to tell that these take longer,
 _OPENS_LONG = 2.0  # so many times as long as the others
-
-Job = tuple[float, float]  # a batch's waiting and computing
 
 
 def fit(record: Record, timing: Timing) -> Model | None:

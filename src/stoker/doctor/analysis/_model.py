@@ -8,6 +8,8 @@ from stoker.doctor.analysis._queue import Flow, Loop, play
 _PLAYED = 72  # batches beyond the first window: enough for heavy tails, a few milliseconds
 _LONGEST_EPOCH = 240  # batches that are played from the first to the last
 
+Job = tuple[float, float]  # a batch's waiting and computing, alone
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -29,7 +31,7 @@ class Model:
     """Fitted to one run."""
 
     num_cores: int
-    jobs: tuple[tuple[float, float], ...]  # (waiting, computing) of each observed batch, alone
+    jobs: tuple[Job, ...]  # of each observed batch
     loop: Loop
     present: Setting
     send_s: float  # a worker's cost to hand a batch over
